@@ -1,0 +1,101 @@
+/* backend.h -- what a device must be able to do: at most 20 functions, coarse on purpose.
+ *
+ * forward.c walks the layers and calls the operations below; a backend is free to fuse inside one, and to
+ * skip what it did in the one before. A backend is opened once, loads the weights, reserves all memory, and
+ * from then on allocates nothing.
+ *
+ * The CPU backend computes when it is called (`synchronous`): lane.c gives it a thread, so that submit
+ * returns at once. A CUDA backend only enqueues, and `wait` waits for an event.
+ *
+ * `struct work` is one step seen by rows of tokens: what begin() derived from the batch and the request
+ * table. A segment is one sequence's consecutive tokens: a prefill chunk, or one decode token. */
+#ifndef WEFT_BACKEND_H
+#define WEFT_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/base/fault.h"
+#include "engine/batch.h"
+#include "engine/engine.h"
+#include "engine/model.h"
+
+struct backend;       /* each backend's own */
+struct request_table; /* request_table.h */
+
+struct work_segment {
+    uint32_t row;         /* of the request table */
+    uint32_t first_token; /* index into the step's tokens */
+    uint32_t token_count;
+    uint32_t position;    /* of the first token */
+    const uint32_t *pages; /* the row's page table, page numbers by position / page_tokens */
+};
+
+/* A position whose logits are wanted. */
+struct work_output {
+    uint32_t token;      /* index into the step's tokens */
+    uint32_t row;
+    bool sample;         /* draw the row's next token */
+    int32_t target;      /* prompt log-probabilities: the next prompt token, else -1 */
+    uint32_t result;     /* index into step.rows (sample) */
+    uint32_t prompt;     /* index into step.prompts (target >= 0) */
+};
+
+struct work {
+    uint32_t token_count;
+    int32_t *tokens;
+    uint32_t *positions;
+    uint32_t segment_count;
+    struct work_segment *segments;
+    uint32_t output_count;
+    struct work_output *outputs;
+};
+
+struct backend_options {
+    uint32_t threads;
+    enum cpu_activations cpu_activations;
+    uint32_t null_step_us;
+    struct engine_progress progress;
+};
+
+/* What the memory plan needs to know before anything is taken. */
+struct backend_costs {
+    uint64_t weights;      /* bytes this backend will keep for the model's weights, beside the mapped file */
+    uint64_t activations;  /* for the given limits */
+    uint64_t page;         /* one KV page, all layers */
+    uint64_t available;    /* bytes this device can give now */
+};
+
+struct backend_ops {
+    const char *name;
+    bool synchronous;
+    uint32_t page_tokens;
+
+    int (*open)(const struct backend_options *options, struct backend **ret_backend,
+                struct fault *fault);
+    void (*close)(struct backend *backend);
+    const char *(*describe)(const struct backend *backend); /* "cpu (2 threads, avx512-vnni)" */
+    int (*costs)(struct backend *backend, const struct model *model, const struct engine_limits *limits,
+                 struct backend_costs *ret_costs, struct fault *fault);
+    int (*load)(struct backend *backend, struct model *model, struct fault *fault);
+    int (*reserve)(struct backend *backend, const struct model *model,
+                   const struct engine_limits *limits, struct fault *fault);
+
+    /* One step, in this order, over the work that begin() was given. */
+    int (*begin)(struct backend *backend, const struct model *model, struct work *work);
+    void (*embed)(struct backend *backend);
+    /* norm, q k v products and biases, q and k norms, rotary, write k and v into the pages */
+    void (*attention_in)(struct backend *backend, uint32_t layer);
+    void (*attention)(struct backend *backend, uint32_t layer);
+    void (*attention_out)(struct backend *backend, uint32_t layer); /* product, plus the residual */
+    void (*mlp)(struct backend *backend, uint32_t layer); /* norm, gate and up, activation, down, residual */
+    void (*head)(struct backend *backend); /* final norm and logits of the outputs */
+    /* Samples the outputs by the request table and writes results into the step. */
+    int (*sample)(struct backend *backend, struct request_table *table, struct step *step);
+};
+
+extern const struct backend_ops backend_cpu;
+extern const struct backend_ops backend_null;
+
+#endif

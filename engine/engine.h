@@ -1,0 +1,134 @@
+/* engine.h -- a model that can take one step for a batch: all that the scheduler sees.
+ *
+ *     engine_submit(batch N)          returns at once
+ *     engine_submit(batch N+1)        two may be in flight: N+1 starts from tokens that the host does
+ *     engine_complete() -> step N     not know yet
+ *     engine_submit(batch N+2) ...
+ *
+ * One thread (the scheduler's) calls everything here except engine_limits(). A device error is sticky:
+ * once a call returned E_DEVICE every later one does. */
+#ifndef WEFT_ENGINE_H
+#define WEFT_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/base/fault.h"
+#include "engine/batch.h"
+
+struct engine;
+struct gguf;
+
+enum { ENGINE_STEPS_IN_FLIGHT = 2 };
+
+enum engine_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_NULL };
+/* ACTIVATIONS_INT16: 16 bits per block of 32, as exact as float32 in practice. */
+enum cpu_activations { ACTIVATIONS_INT16, ACTIVATIONS_F32, ACTIVATIONS_INT8 };
+
+/* Long work shows itself: called on the opening thread, at most every 50 ms and at the end of a phase
+ * (done == total, then with its seconds). NULL is fine. */
+struct engine_progress {
+    void (*report)(void *data, const char *phase, uint64_t done, uint64_t total, double seconds);
+    void *data;
+};
+
+struct engine_options {
+    const char *model_path; /* a GGUF file */
+    enum engine_device device;
+    uint32_t threads;     /* 0 = as many as affinity and the cgroup's quota allow */
+    uint32_t max_batch;   /* rows */
+    uint32_t max_context; /* 0 = the model's own */
+    uint64_t kv_bytes;    /* 0 = planned from the memory that is free */
+    uint32_t prefill_tokens;
+    enum cpu_activations cpu_activations; /* ACTIVATIONS_F32 keeps the KV cache in float32 too */
+    uint32_t null_step_us;                /* DEVICE_NULL: how long a step takes */
+    struct engine_progress progress;
+};
+
+struct engine_limits {
+    struct batch_limits batch;
+    uint32_t page_tokens;
+    uint32_t page_count;
+    uint32_t context;        /* tokens a sequence may hold, prompt and answer */
+    uint32_t pages_per_row;  /* (context + page_tokens - 1) / page_tokens */
+    uint32_t vocabulary;     /* token ids are below this */
+    uint32_t end_count;      /* the model's end-of-generation tokens */
+    const int32_t *end_tokens;
+};
+
+/* What memory went where, in bytes; `inspect` and the start-up log print it. */
+struct engine_memory {
+    uint64_t weights;
+    uint64_t kv_cache;
+    uint64_t activations;
+    uint64_t request_table;
+    uint64_t available; /* what the plan was made against */
+};
+
+/* Reads the model and takes all memory that will ever be needed. Faults: a missing, hostile or unsupported
+ * file; a plan that cannot fit (with the numbers). */
+int engine_open(const struct engine_options *options, struct engine **ret_engine,
+                struct fault *fault);
+void engine_close(struct engine *engine); /* NULL is fine; waits for steps in flight */
+
+const struct engine_limits *engine_limits(const struct engine *engine);
+const struct engine_memory *engine_memory(const struct engine *engine);
+const char *engine_device_name(const struct engine *engine); /* "cpu (2 threads, avx512-vnni)" */
+/* The model file, for the tokenizer and templates; lives as long as the engine. */
+const struct gguf *engine_gguf(const struct engine *engine);
+
+enum step_row_state {
+    STEP_ROW_IDLE,    /* had ended before this step: nothing to read */
+    STEP_ROW_PARTIAL, /* a prefill chunk that was not the last: no token */
+    STEP_ROW_TOKEN,   /* `token` was sampled; the row goes on */
+    STEP_ROW_END,     /* `token` was sampled and is an end or stop token */
+    STEP_ROW_LENGTH,  /* `token` was sampled and was the last allowed */
+    STEP_ROW_SCORED,  /* a last chunk with tokens_left 0: prompt log-probabilities only */
+};
+
+struct token_logprob {
+    int32_t token;
+    float logprob;
+};
+
+/* Log-probabilities are of the raw logits, natural logarithm, before any processor. */
+struct step_row {
+    uint32_t row;
+    enum step_row_state state;
+    int32_t token;
+    float logprob;      /* of `token`; NAN when sampling.logprobs is LOGPROBS_NONE */
+    uint32_t rank;      /* of `token` among the raw logits, 1 = likeliest; 0 when not asked */
+    uint32_t top_count; /* likeliest first, lowest id first on a tie */
+    struct token_logprob top[TOP_LOGPROBS_MAX];
+};
+
+/* The log-probability of a prompt token given those before it; position 0 has none. */
+struct step_prompt {
+    uint32_t row;
+    uint32_t position; /* of `token` in the row's tokens, >= 1 */
+    int32_t token;
+    float logprob;
+    uint32_t rank;
+    uint32_t top_count;
+    struct token_logprob top[TOP_LOGPROBS_MAX];
+};
+
+/* Results of one batch: first one step_row per prefill in the batch's order, then one per decode row. */
+struct step {
+    uint64_t number; /* the batch's */
+    uint32_t row_count;
+    struct step_row *rows; /* lent by the engine until the next engine_complete() */
+    uint32_t prompt_count;
+    struct step_prompt *prompts; /* by row, then position */
+    uint64_t started_ns;         /* clock_now() when the device began and ended */
+    uint64_t ended_ns;
+};
+
+/* Submits the next step. Never waits. Returns 0; E_FULL with two in flight; E_DEVICE. The batch's lists
+ * are free for reuse when its step has completed, not before. */
+int engine_submit(struct engine *engine, const struct batch *batch, struct fault *fault);
+/* Waits for the oldest step in flight. Returns 0, E_INVALID when none is in flight, E_DEVICE. */
+int engine_complete(struct engine *engine, struct step *ret_step, struct fault *fault);
+uint32_t engine_in_flight(const struct engine *engine);
+
+#endif

@@ -1,0 +1,91 @@
+/* model.h -- a model as its architecture row describes it, bound to the memory of its file.
+ *
+ * Everything here is immutable after model_open() except weight.placed, which the backend fills while it
+ * loads. Shapes: a weight has `rows` outputs and `columns` inputs; y[rows] = W[rows][columns] x[columns].
+ *
+ * A weight may consist of several parts stacked by rows (q, k and v become one product), each with its own
+ * number format, as files mix them. */
+#ifndef WEFT_MODEL_H
+#define WEFT_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/base/fault.h"
+#include "engine/gguf.h"
+#include "kernels/dtype.h"
+
+enum { WEIGHT_PARTS_MAX = 3 };
+
+/* Memory of the backend's device; the host cannot follow it. */
+struct device_pointer {
+    uintptr_t address;
+};
+
+struct weight_part {
+    enum dtype type;
+    uint32_t rows;
+    const void *data; /* in the file: `rows` rows of `columns` elements */
+};
+
+struct weight {
+    uint32_t rows; /* sum over the parts; 0: the model has no such weight */
+    uint32_t columns;
+    uint32_t part_count;
+    struct weight_part parts[WEIGHT_PARTS_MAX];
+    struct device_pointer placed; /* where the backend put it; its own affair what lies there */
+};
+
+enum norm_kind { NORM_RMS };
+enum rope_kind {
+    ROPE_INTERLEAVED, /* pairs (0,1) (2,3) ...: how GGUF stores llama's q and k rows */
+    ROPE_HALVES,      /* pairs (0, n/2) (1, n/2+1) ...: qwen and most others */
+};
+enum ffn_kind { FFN_SWIGLU };
+
+struct layer {
+    struct weight attention_norm; /* [1][width], float32 in every file we read */
+    struct weight qkv;            /* parts q, k, v */
+    struct weight qkv_bias;       /* parts q, k, v, columns == 1; rows 0: none */
+    struct weight q_norm;         /* [1][head_size]; rows 0: none */
+    struct weight k_norm;
+    struct weight attention_out;
+    struct weight ffn_norm;
+    struct weight gate_up;        /* parts gate, up */
+    struct weight down;
+};
+
+struct model {
+    const char *architecture; /* the table's name: "llama" */
+    char name[128];           /* general.name, printable, or the file's name */
+    enum norm_kind norm;
+    enum ffn_kind ffn;
+    enum rope_kind rope;
+    float norm_epsilon;
+    float rope_base;
+    const float *rope_factors; /* [rope_size / 2]: each frequency is divided by its factor; NULL: none */
+    uint32_t rope_size;        /* dimensions of a head that rotate */
+    uint32_t layer_count;
+    uint32_t width;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head_size;
+    uint32_t ffn_width;
+    uint32_t vocabulary;
+    uint32_t context;       /* as trained */
+    float attention_scale;  /* 1 / sqrt(head_size) unless the file says otherwise */
+    struct weight embedding; /* [vocabulary][width] */
+    struct weight final_norm;
+    struct weight head;      /* [vocabulary][width]; the same part as the embedding where they are tied */
+    struct layer *layers;
+    uint64_t weight_bytes;   /* as in the file */
+    uint64_t parameters;
+};
+
+/* Binds an opened file by its architecture's row. `file` must outlive the model. Faults: an architecture
+ * that is not in the table (with the list and the closest), a missing tensor, a wrong shape, a format that
+ * is not read (all by name). */
+int model_open(const struct gguf *file, struct model **ret_model, struct fault *fault);
+void model_close(struct model *model); /* NULL is fine */
+
+#endif
