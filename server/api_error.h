@@ -18,6 +18,7 @@ enum api_error_kind {
     API_METHOD_NOT_ALLOWED, /* 405 */
     API_TIMEOUT,            /* 408 */
     API_TOO_LARGE,          /* 413 */
+    API_UNSUPPORTED_MEDIA,  /* 415 invalid_request_error: a Content-Encoding */
     API_QUEUE_FULL,         /* 429 rate_limit_exceeded, Retry-After */
     API_INTERNAL,           /* 500 */
     API_NOT_IMPLEMENTED,    /* 501 */
