@@ -20,7 +20,7 @@ CFLAGS += -std=gnu17 $(OPT) -g -fno-omit-frame-pointer -ffp-contract=off -pthrea
 LDFLAGS += -pthread $(SANITIZE)
 LDLIBS += $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm -ldl
 
-SOURCES := $(sort $(shell find config kernels/cpu engine scheduler server -name '*.c' ! -path server/main.c))
+SOURCES := $(sort $(shell find config kernels engine scheduler server -name '*.c' ! -path server/main.c))
 ifneq ($(ARCH),x86_64)
 SOURCES := $(filter-out %_avx2.c %_avx512.c,$(SOURCES))
 endif
