@@ -48,7 +48,7 @@ struct sampling {
     uint64_t seed;            /* with `stream` and the position the whole key of the random number */
     uint32_t stream;          /* tells choices of one request apart */
     int32_t logprobs;         /* LOGPROBS_NONE, or how many alternatives (0..TOP_LOGPROBS_MAX) */
-    int32_t prompt_logprobs;  /* the same for the prompt's tokens */
+    int32_t prompt_logprobs;  /* the same for the prompt's tokens, each time they are computed */
     uint32_t min_tokens;      /* end and stop tokens cannot be drawn before so many */
     bool ignore_eos;          /* the model's end tokens do not end the sequence */
     uint32_t stop_count;      /* tokens that end it besides the model's own */

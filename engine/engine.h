@@ -18,6 +18,7 @@
 
 struct engine;
 struct gguf;
+struct tokenizer; /* engine/text/tokenizer.h */
 
 enum { ENGINE_STEPS_IN_FLIGHT = 2 };
 
@@ -76,6 +77,10 @@ const struct engine_memory *engine_memory(const struct engine *engine);
 const char *engine_device_name(const struct engine *engine); /* "cpu (2 threads, avx512-vnni)" */
 /* The model file, for the tokenizer and templates; lives as long as the engine. */
 const struct gguf *engine_gguf(const struct engine *engine);
+/* The file's tokenizer, immutable and the engine's own. A file without one, or with one that is not read here,
+ * still opens (token ids in, token ids out): then this returns E_NOT_FOUND or E_UNSUPPORTED and says why. */
+int engine_tokenizer(const struct engine *engine, const struct tokenizer **ret_tokenizer,
+                     struct fault *fault);
 
 enum step_row_state {
     STEP_ROW_IDLE,    /* had ended before this step: nothing to read */

@@ -4,7 +4,7 @@
  *
  * (Format: ggml's docs/gguf.md.) Nothing is copied: strings and arrays point into the mapping. Every offset,
  * count, size and string length is checked against the file before use, so a truncated or hostile file is a
- * fault and never a crash. Immutable after opening: any thread may read. */
+ * fault and never a crash (a file that others cut while it is mapped is beyond help). Immutable after opening: any thread may read. */
 #ifndef WEFT_GGUF_H
 #define WEFT_GGUF_H
 
@@ -35,7 +35,7 @@ struct gguf_tensor {
     enum dtype type;  /* when known */
     uint32_t dimension_count;
     uint64_t dimensions[GGUF_DIMENSIONS_MAX]; /* fastest first: [columns, rows, ...]; unused ones are 1 */
-    const void *data; /* into the mapping, `bytes` long; not aligned beyond the file's own alignment */
+    const void *data; /* into the mapping, `bytes` long; aligned to 8 at least */
     size_t bytes;     /* 0 when the type is not known */
 };
 
@@ -43,6 +43,9 @@ struct gguf;
 
 /* `path` must be a regular file. */
 int gguf_open(const char *path, struct gguf **ret_file, struct fault *fault);
+/* The same over bytes in memory, aligned to 16, that outlive the file; `name` stands for the path. */
+int gguf_open_memory(const void *data, size_t bytes, const char *name, struct gguf **ret_file,
+                     struct fault *fault);
 void gguf_close(struct gguf *file); /* NULL is fine */
 
 const char *gguf_path(const struct gguf *file);
@@ -70,6 +73,9 @@ int gguf_get_array(const struct gguf *file, const char *key, struct gguf_array *
 struct gguf_string gguf_array_string(const struct gguf_array *array, uint64_t index);
 int64_t gguf_array_int(const struct gguf_array *array, uint64_t index);
 double gguf_array_real(const struct gguf_array *array, uint64_t index);
+
+/* Writes a name or value for people: what is not printable UTF-8 becomes '?', what does not fit is cut. */
+void gguf_string_print(struct gguf_string string, char *ret_text, size_t room);
 
 /* Walks the metadata for `inspect`: index < gguf_key_count(). Writes a short printable form of the value. */
 uint64_t gguf_key_count(const struct gguf *file);

@@ -63,7 +63,7 @@ struct model {
     enum rope_kind rope;
     float norm_epsilon;
     float rope_base;
-    const float *rope_factors; /* [rope_size / 2]: each frequency is divided by its factor; NULL: none */
+    float *rope_factors; /* [rope_size / 2]: each frequency is divided by its factor; NULL: none */
     uint32_t rope_size;        /* dimensions of a head that rotate */
     uint32_t layer_count;
     uint32_t width;
@@ -77,6 +77,7 @@ struct model {
     struct weight embedding; /* [vocabulary][width] */
     struct weight final_norm;
     struct weight head;      /* [vocabulary][width]; the same part as the embedding where they are tied */
+    struct weight rope_freqs; /* the file's factors, if it has any; rope_factors includes them */
     struct layer *layers;
     uint64_t weight_bytes;   /* as in the file */
     uint64_t parameters;

@@ -44,7 +44,7 @@ void request_table_begin(struct request_table *table, const struct batch *batch,
 struct request_row *request_table_row(struct request_table *table, uint32_t row);
 /* The row's next token is `token`: moves the row on and returns what the step_row shall say. */
 enum step_row_state request_table_advance(struct request_table *table, uint32_t row, int32_t token);
-/* May this row's next token end it? (min_tokens, ignore_eos). */
+/* May an end or stop token be drawn next? (Not before min_tokens.) */
 bool request_row_may_end(const struct request_row *row);
 
 #endif

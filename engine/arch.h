@@ -1,0 +1,52 @@
+/* arch.h -- architectures as rows: what a model family computes and how its files name the weights.
+ *
+ * A new family that is made of known parts is one row in arch.c and its list of names. */
+#ifndef WEFT_ARCH_H
+#define WEFT_ARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/model.h"
+
+/* A size that the file's metadata fixes; see arch_weight. */
+enum arch_dim {
+    DIM_ONE,
+    DIM_WIDTH,
+    DIM_VOCABULARY, /* taken from the embedding, not checked there */
+    DIM_Q,          /* heads x head_size */
+    DIM_KV,         /* kv_heads x head_size */
+    DIM_HEAD,
+    DIM_FFN,
+    DIM_ROPE, /* rope_size / 2 */
+};
+
+/* Where in struct model or struct layer a tensor goes: the weight's offset and which part of it. */
+struct arch_weight {
+    const char *name;     /* in GGUF; "%u" is the layer's number: one for each layer */
+    size_t weight_offset; /* of the struct weight */
+    uint32_t part;
+    enum arch_dim rows;
+    enum arch_dim columns;
+    unsigned flags;
+};
+enum {
+    WEIGHT_PER_LAYER = 1 << 0,
+    WEIGHT_OPTIONAL = 1 << 1,
+    WEIGHT_FLOAT = 1 << 2, /* float32 in the file, or it is refused: norms, biases, factors */
+};
+
+struct arch {
+    const char *name; /* general.architecture */
+    enum norm_kind norm;
+    enum ffn_kind ffn;
+    enum rope_kind rope;
+    const struct arch_weight *weights;
+    uint32_t weight_count;
+};
+
+/* The row of that name. E_UNSUPPORTED names the known ones and the closest. */
+int arch_find(struct gguf_string name, const struct arch **ret_arch, struct fault *fault);
+
+#endif
