@@ -1,7 +1,8 @@
-/* arena.c -- a chain of blocks, the newest first; allocation moves a cursor.
+/* arena.c -- see arena.h.
  *
- *     arena -> [block n: used ....|free] -> [block n-1: full] -> ... -> [first block, holds the
- * arena] */
+ *     arena -> newest block -> older -> first          Only the newest has room; what is left in an
+ * older one [used   |free]  [used ]  [used ]        is given up, which costs little because blocks
+ * grow. */
 #include "config/base/arena.h"
 
 #include <errno.h>
@@ -9,106 +10,113 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 16 };
+enum { ARENA_ALIGNMENT = 16 };
 
 struct block {
     struct block *older;
-    size_t bytes; /* of `data` */
+    size_t room; /* of data */
     size_t used;
-    _Alignas(ALIGNMENT) unsigned char data[];
+    _Alignas(ARENA_ALIGNMENT) unsigned char data[];
 };
 
 struct arena {
     struct block *newest;
-    size_t total_bytes;
+    size_t taken_bytes;
     size_t ceiling_bytes;
 };
 
-static size_t aligned(size_t bytes)
+/* Blocks come from calloc, and no byte of a block is handed out twice: that is all the zeroing
+ * there is. */
+static int add_block(struct arena *arena, size_t need)
 {
-    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-}
+    size_t wish = arena->newest ? arena->newest->room : 0;
+    size_t left = arena->ceiling_bytes - arena->taken_bytes;
+    struct block *block;
 
-static struct block *block_open(size_t bytes, struct block *older)
-{
-    struct block *block = calloc(1, sizeof *block + bytes);
-
-    if (block) {
-        block->bytes = bytes;
-        block->older = older;
-    }
-    return block;
+    if (left < sizeof *block || need > left - sizeof *block)
+        return -ENOMEM;
+    if (wish < need)
+        wish = need;
+    if (wish > left - sizeof *block)
+        wish = left - sizeof *block;
+    block = calloc(1, sizeof *block + wish);
+    if (!block)
+        return -ENOMEM;
+    block->older = arena->newest;
+    block->room = wish;
+    arena->newest = block;
+    arena->taken_bytes += sizeof *block + wish;
+    return 0;
 }
 
 int arena_open(size_t first_bytes, size_t ceiling_bytes, struct arena **ret_arena)
 {
-    size_t bytes = aligned(sizeof(struct arena)) + aligned(first_bytes);
-    struct block *first;
     struct arena *arena;
 
-    if (bytes < first_bytes || sizeof *first + bytes > ceiling_bytes)
+    if (ceiling_bytes < sizeof *arena + sizeof(struct block))
         return -ENOMEM;
-    first = block_open(bytes, NULL);
-    if (!first)
+    arena = calloc(1, sizeof *arena);
+    if (!arena)
         return -ENOMEM;
-    arena = (struct arena *)(void *)first->data;
-    first->used = aligned(sizeof *arena);
-    arena->newest = first;
-    arena->total_bytes = sizeof *first + bytes;
+    arena->taken_bytes = sizeof *arena;
     arena->ceiling_bytes = ceiling_bytes;
+    if (first_bytes > ceiling_bytes - sizeof *arena - sizeof(struct block))
+        first_bytes = ceiling_bytes - sizeof *arena - sizeof(struct block);
+    if (add_block(arena, first_bytes) < 0) {
+        arena_close(arena);
+        return -ENOMEM;
+    }
     *ret_arena = arena;
     return 0;
 }
 
 void arena_close(struct arena *arena)
 {
-    struct block *block = arena ? arena->newest : NULL;
+    if (!arena)
+        return;
+    while (arena->newest) {
+        struct block *block = arena->newest;
 
-    while (block) {
-        struct block *older = block->older;
-
-        free(block); /* the last one holds the arena itself */
-        block = older;
+        arena->newest = block->older;
+        free(block);
     }
+    free(arena);
 }
 
 void *arena_take(struct arena *arena, size_t count, size_t bytes)
 {
     struct block *block = arena->newest;
-    size_t need, grow;
-    void *taken;
+    size_t need;
+    void *memory;
 
-    if (__builtin_mul_overflow(count, bytes, &need) || need > SIZE_MAX / 4)
+    if (__builtin_mul_overflow(count, bytes, &need) || need > SIZE_MAX - ARENA_ALIGNMENT)
         return NULL;
-    need = aligned(need ? need : 1);
-    if (need > block->bytes - block->used) {
-        grow = need > block->bytes ? need : block->bytes;
-        /* A full-sized block may pass the ceiling where the need alone would not. */
-        if (grow > arena->ceiling_bytes - arena->total_bytes)
-            grow = need;
-        if (sizeof *block + grow > arena->ceiling_bytes - arena->total_bytes)
+    /* At least one unit, so that two empty takes give two different pointers. */
+    need =
+        need ? (need + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT : ARENA_ALIGNMENT;
+    if (need > block->room - block->used) {
+        if (add_block(arena, need) < 0)
             return NULL;
-        block = block_open(grow, arena->newest);
-        if (!block)
-            return NULL;
-        arena->newest = block;
-        arena->total_bytes += sizeof *block + grow;
+        block = arena->newest;
     }
-    taken = block->data + block->used;
+    memory = block->data + block->used;
     block->used += need;
-    return taken;
+    return memory;
 }
 
 char *arena_copy(struct arena *arena, const void *from, size_t bytes)
 {
-    char *copy = bytes < SIZE_MAX ? arena_take(arena, bytes + 1, 1) : NULL;
+    char *copy;
 
-    if (copy && bytes)
+    if (bytes == SIZE_MAX)
+        return NULL;
+    copy = arena_take(arena, bytes + 1, 1);
+    if (copy && bytes > 0)
         memcpy(copy, from, bytes);
     return copy;
 }
 
 size_t arena_bytes(const struct arena *arena)
 {
-    return arena->total_bytes;
+    return arena->taken_bytes;
 }

@@ -1,8 +1,8 @@
 /* arena.h -- memory with one lifetime: many allocations, one release.
  *
- * A request's arena is sized by the body that came and freed in one call. Blocks are chained; each is
- * at least as large as the one before. The ceiling counts every byte taken from the system, so a
- * hostile request cannot make the arena outgrow it.
+ * A request's arena is sized by the body that came and freed in one call. Blocks are chained; each
+ * is at least as large as the one before, but for the last under the ceiling. The ceiling counts
+ * every byte taken from the system, so a hostile request cannot make the arena outgrow it.
  *
  * Not thread-safe: an arena moves between threads with the thing it carries. */
 #ifndef WEFT_ARENA_H

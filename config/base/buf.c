@@ -1,4 +1,4 @@
-/* buf.c -- growing by doubling up to the ceiling; the NUL at the end is not counted. */
+/* buf.c -- see buf.h. */
 #include "config/base/buf.h"
 
 #include <math.h>
@@ -6,60 +6,80 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_ROOM = 256 };
+#include "config/base/fault.h"
+#include "config/base/utf8.h"
+
+enum { BUF_ROOM_FIRST = 64 };
 
 void buf_init(struct buf *buf, size_t ceiling_bytes)
 {
-    *buf = (struct buf){.ceiling = ceiling_bytes};
+    *buf = (struct buf){.ceiling = ceiling_bytes < SIZE_MAX ? ceiling_bytes : SIZE_MAX - 1};
+}
+
+void buf_init_fixed(struct buf *buf, void *memory, size_t room)
+{
+    must(room > 0);
+    *buf = (struct buf){.data = memory, .room = room, .ceiling = room - 1, .fixed = true};
+    buf->data[0] = '\0';
 }
 
 void buf_fini(struct buf *buf)
 {
-    free(buf->data);
-    *buf = (struct buf){.ceiling = buf->ceiling};
+    if (!buf->fixed)
+        free(buf->data);
+    *buf = (struct buf){.failed = true};
 }
 
 void buf_reset(struct buf *buf)
 {
-    buf->bytes = 0;
-    buf->failed = false;
-    if (buf->data)
-        buf->data[0] = 0;
+    buf_cut(buf, 0);
 }
 
-/* Makes room for `more` bytes and the NUL; false marks the buffer failed. */
-static bool reserve(struct buf *buf, size_t more)
+void buf_cut(struct buf *buf, size_t bytes)
 {
-    size_t room = buf->room ? buf->room : FIRST_ROOM;
+    must(bytes <= buf->bytes);
+    buf->bytes = bytes;
+    buf->failed = false;
+    if (buf->data)
+        buf->data[bytes] = '\0';
+}
+
+/* Makes room for `more` bytes and the NUL. */
+static bool grow(struct buf *buf, size_t more)
+{
+    size_t need, room;
     char *data;
 
-    if (buf->failed)
+    if (buf->failed || more > buf->ceiling - buf->bytes) {
+        buf->failed = true;
         return false;
-    if (more > buf->ceiling - buf->bytes || buf->bytes > buf->ceiling)
-        goto failed;
-    if (buf->room > buf->bytes + more)
+    }
+    need = buf->bytes + more + 1;
+    if (need <= buf->room)
         return true;
-    while (room <= buf->bytes + more)
-        room *= 2;
+    room = buf->room > BUF_ROOM_FIRST ? buf->room : BUF_ROOM_FIRST;
+    while (room < need)
+        room = room > SIZE_MAX / 2 ? need : room * 2;
+    if (room > buf->ceiling + 1)
+        room = buf->ceiling + 1;
     data = realloc(buf->data, room);
-    if (!data)
-        goto failed;
+    if (!data) {
+        buf->failed = true;
+        return false;
+    }
     buf->data = data;
     buf->room = room;
     return true;
-failed:
-    buf->failed = true;
-    return false;
 }
 
 void buf_put(struct buf *buf, const void *data, size_t bytes)
 {
-    if (!reserve(buf, bytes))
+    if (!grow(buf, bytes))
         return;
-    if (bytes)
+    if (bytes > 0)
         memcpy(buf->data + buf->bytes, data, bytes);
     buf->bytes += bytes;
-    buf->data[buf->bytes] = 0;
+    buf->data[buf->bytes] = '\0';
 }
 
 void buf_text(struct buf *buf, const char *text)
@@ -74,23 +94,20 @@ void buf_byte(struct buf *buf, char byte)
 
 void buf_format(struct buf *buf, const char *format, ...)
 {
-    char small[256];
-    va_list args;
-    int length;
+    va_list arguments;
+    int wanted;
 
-    va_start(args, format);
-    length = vsnprintf(small, sizeof small, format, args);
-    va_end(args);
-    if (length < 0) {
+    va_start(arguments, format);
+    wanted = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (wanted < 0 || !grow(buf, (size_t)wanted)) {
         buf->failed = true;
-    } else if ((size_t)length < sizeof small) {
-        buf_put(buf, small, (size_t)length);
-    } else if (reserve(buf, (size_t)length)) {
-        va_start(args, format);
-        vsnprintf(buf->data + buf->bytes, (size_t)length + 1, format, args);
-        va_end(args);
-        buf->bytes += (size_t)length;
+        return;
     }
+    va_start(arguments, format);
+    vsnprintf(buf->data + buf->bytes, (size_t)wanted + 1, format, arguments);
+    va_end(arguments);
+    buf->bytes += (size_t)wanted;
 }
 
 void buf_u64(struct buf *buf, uint64_t value)
@@ -101,106 +118,75 @@ void buf_u64(struct buf *buf, uint64_t value)
     do {
         digits[--at] = (char)('0' + value % 10);
         value /= 10;
-    } while (value);
+    } while (value > 0);
     buf_put(buf, digits + at, sizeof digits - at);
-}
-
-/* Length of the well-formed character at `at` (Unicode 15, table 3-7), or minus the length of the
- * maximal ill-formed part. */
-static int utf8_step(const unsigned char *at, size_t left)
-{
-    unsigned char low = 0x80, high = 0xbf;
-    int need;
-
-    if (at[0] < 0x80)
-        return 1;
-    if (at[0] >= 0xc2 && at[0] <= 0xdf)
-        need = 1;
-    else if (at[0] >= 0xe0 && at[0] <= 0xef)
-        need = 2;
-    else if (at[0] >= 0xf0 && at[0] <= 0xf4)
-        need = 3;
-    else
-        return -1;
-    if (at[0] == 0xe0)
-        low = 0xa0;
-    if (at[0] == 0xed)
-        high = 0x9f;
-    if (at[0] == 0xf0)
-        low = 0x90;
-    if (at[0] == 0xf4)
-        high = 0x8f;
-    for (int i = 1; i <= need; i++) {
-        if ((size_t)i >= left || at[i] < low || at[i] > high)
-            return -i;
-        low = 0x80;
-        high = 0xbf;
-    }
-    return need + 1;
 }
 
 static void put_escape(struct buf *buf, unsigned char byte)
 {
-    static const char short_names[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
-                                       ['\r'] = 'r', ['"'] = '"',  ['\\'] = '\\'};
-    char text[2] = {'\\', byte < sizeof short_names ? short_names[byte] : 0};
+    static const char hex[] = "0123456789abcdef";
+    static const char letters[] = "\"\"\\\\\bb\ff\nn\rr\tt"; /* byte, letter, byte, letter ... */
+    char wide[6] = {'\\', 'u', '0', '0', hex[byte >> 4], hex[byte & 15]};
 
-    if (text[1])
-        buf_put(buf, text, 2);
-    else
-        buf_format(buf, "\\u%04x", byte);
+    for (size_t i = 0; i < sizeof letters - 1; i += 2) {
+        if (byte == (unsigned char)letters[i]) {
+            char escape[2] = {'\\', letters[i + 1]};
+
+            buf_put(buf, escape, 2);
+            return;
+        }
+    }
+    buf_put(buf, wide, sizeof wide);
 }
 
+/* Runs that need no change are copied whole: most text is one run. */
 void buf_json_string(struct buf *buf, const char *text, size_t bytes)
 {
-    const unsigned char *at = (const unsigned char *)text;
-    size_t done = 0, plain = 0; /* text[done .. plain) is still to be copied as it is */
+    size_t before = buf->bytes;
+    size_t run = 0; /* where the run that is not yet copied starts */
+    size_t at = 0;
 
     buf_byte(buf, '"');
-    while (plain < bytes) {
-        unsigned char byte = at[plain];
+    while (at < bytes) {
+        unsigned char byte = (unsigned char)text[at];
+        size_t part = 1;
+        bool plain = byte >= 0x20 && byte != '"' && byte != '\\';
 
-        if (byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\' && byte != 0x7f) {
-            plain++;
-            continue;
+        if (byte >= 0x80)
+            plain = utf8_next(text + at, bytes - at, &part, NULL);
+        if (!plain) {
+            buf_put(buf, text + run, at - run);
+            if (byte < 0x80)
+                put_escape(buf, byte);
+            else
+                buf_text(buf, "\xef\xbf\xbd");
+            run = at + part;
         }
-        int step = utf8_step(at + plain, bytes - plain);
-
-        if (step > 1) {
-            plain += (size_t)step;
-            continue;
-        }
-        buf_put(buf, at + done, plain - done);
-        if (step < 0) {
-            buf_text(buf, "\xef\xbf\xbd");
-            plain += (size_t)-step;
-        } else {
-            put_escape(buf, byte);
-            plain++;
-        }
-        done = plain;
+        at += part;
     }
-    buf_put(buf, at + done, plain - done);
+    buf_put(buf, text + run, at - run);
     buf_byte(buf, '"');
+    if (buf->failed) { /* no half strings */
+        buf_cut(buf, before);
+        buf->failed = true;
+    }
 }
 
 void buf_json_number(struct buf *buf, double value, int digits)
 {
-    if (!isfinite(value))
-        value = value > 0 ? 9999.0 : -9999.0;
-    buf_format(buf, "%.*g", digits, value);
+    if (isfinite(value))
+        buf_format(buf, "%.*g", digits, value);
+    else
+        buf_text(buf, value > 0 ? "9999.0" : "-9999.0");
 }
 
 void buf_drop(struct buf *buf, size_t bytes)
 {
-    if (bytes >= buf->bytes) {
-        buf->bytes = 0;
-    } else if (bytes) {
-        memmove(buf->data, buf->data + bytes, buf->bytes - bytes);
-        buf->bytes -= bytes;
-    }
-    if (buf->data)
-        buf->data[buf->bytes] = 0;
+    must(bytes <= buf->bytes);
+    if (bytes == 0)
+        return;
+    buf->bytes -= bytes;
+    memmove(buf->data, buf->data + bytes, buf->bytes + 1);
 }
 
 const char *buf_string(const struct buf *buf)

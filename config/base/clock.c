@@ -1,30 +1,29 @@
-/* clock.c -- monotonic time. */
+/* clock.c -- see clock.h. */
 #include "config/base/clock.h"
 
 #include <errno.h>
 #include <time.h>
+
+enum { NS_PER_SECOND = 1000000000 };
 
 uint64_t clock_now(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return (uint64_t)now.tv_sec * NS_PER_SECOND + (uint64_t)now.tv_nsec;
 }
 
 uint64_t clock_wall_seconds(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec;
+    return (uint64_t)time(NULL);
 }
 
 void clock_sleep_until(uint64_t deadline_ns)
 {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / NS_PER_SECOND),
+                                .tv_nsec = (long)(deadline_ns % NS_PER_SECOND)};
 
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
-        ;
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) == EINTR)
+        continue;
 }

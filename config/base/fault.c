@@ -1,120 +1,119 @@
-/* fault.c -- writing faults: bounded, always whole UTF-8. */
+/* fault.c -- see fault.h. Messages may quote file names and input, so every text is made valid
+ * UTF-8 here, in one place, whatever came in. */
 #include "config/base/fault.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Cuts an incomplete character off the end and replaces every byte that is not part of valid UTF-8,
- * since messages may quote what a user or a file sent. */
-static void make_utf8(char *text)
+#include "config/base/utf8.h"
+
+/* What is ill-formed becomes '?', byte for byte; a character that the end of the array cut is
+ * dropped. */
+static void clean(char *text, bool was_cut)
 {
-    unsigned char *at = (unsigned char *)text;
+    size_t bytes = strlen(text);
+    size_t at = 0;
 
-    while (*at) {
-        unsigned need = *at < 0x80                  ? 0
-                        : *at >= 0xc2 && *at < 0xe0 ? 1
-                        : (*at & 0xf0) == 0xe0      ? 2
-                        : *at >= 0xf0 && *at < 0xf5 ? 3
-                                                    : 4;
-        unsigned have = 0;
+    while (at < bytes) {
+        size_t part;
+        bool cut;
 
-        while (have < need && need < 4 && (at[have + 1] & 0xc0) == 0x80)
-            have++;
-        bool bad =
-            need == 4 || have < need ||
-            (need == 2 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f))) ||
-            (need == 3 && ((at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f)));
-        if (bad && at[have + 1] == 0 && need < 4) {
-            *at = 0; /* cut in the middle of a character by the buffer's end */
-            return;
+        if (!utf8_next(text + at, bytes - at, &part, &cut)) {
+            if (cut && was_cut) {
+                text[at] = '\0';
+                return;
+            }
+            memset(text + at, '?', part);
         }
-        if (bad)
-            *at++ = '?';
-        else
-            at += need + 1;
+        at += part;
     }
 }
 
-static void write_message(struct fault *fault, const char *format, va_list args)
+static void write_text(char *text, size_t room, const char *format, va_list arguments)
 {
-    vsnprintf(fault->message, sizeof fault->message, format, args);
-    make_utf8(fault->message);
+    int wanted = vsnprintf(text, room, format, arguments);
+
+    if (wanted < 0)
+        text[0] = '\0';
+    clean(text, wanted >= 0 && (size_t)wanted >= room);
+}
+
+static void write_plain(char *text, size_t room, const char *from)
+{
+    size_t bytes = strnlen(from, room);
+    bool cut = bytes == room;
+
+    memcpy(text, from, cut ? room - 1 : bytes);
+    text[cut ? room - 1 : bytes] = '\0';
+    clean(text, cut);
 }
 
 int fault_set(struct fault *fault, int code, const char *format, ...)
 {
-    va_list args;
+    va_list arguments;
 
     if (!fault)
         return code;
     fault->code = code;
-    fault->field[0] = 0;
-    va_start(args, format);
-    write_message(fault, format, args);
-    va_end(args);
+    fault->field[0] = '\0';
+    va_start(arguments, format);
+    write_text(fault->message, sizeof fault->message, format, arguments);
+    va_end(arguments);
     return code;
 }
 
 int fault_field(struct fault *fault, int code, const char *field, const char *format, ...)
 {
-    va_list args;
+    va_list arguments;
 
     if (!fault)
         return code;
     fault->code = code;
-    snprintf(fault->field, sizeof fault->field, "%s", field);
-    make_utf8(fault->field);
-    va_start(args, format);
-    write_message(fault, format, args);
-    va_end(args);
+    write_plain(fault->field, sizeof fault->field, field);
+    va_start(arguments, format);
+    write_text(fault->message, sizeof fault->message, format, arguments);
+    va_end(arguments);
     return code;
 }
 
 int fault_errno(struct fault *fault, const char *format, ...)
 {
     int error = errno ? errno : EIO;
-    char reason[96];
-    va_list args;
-    size_t used;
+    char text[sizeof fault->message];
+    char reason[128];
+    va_list arguments;
 
     if (!fault)
         return -error;
-    fault->code = -error;
-    fault->field[0] = 0;
-    va_start(args, format);
-    write_message(fault, format, args);
-    va_end(args);
-    used = strlen(fault->message);
-    snprintf(fault->message + used, sizeof fault->message - used, ": %s",
-             strerror_r(error, reason, sizeof reason));
-    make_utf8(fault->message);
-    return -error;
+    va_start(arguments, format);
+    write_text(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return fault_set(fault, -error, "%s: %s", text, strerror_r(error, reason, sizeof reason));
 }
 
 int fault_prefix(struct fault *fault, const char *format, ...)
 {
-    char old[sizeof fault->message];
-    va_list args;
-    size_t used;
+    char prefix[sizeof fault->message];
+    char text[sizeof fault->message];
+    va_list arguments;
+    int wanted;
 
     if (!fault)
-        return E_INVALID;
-    memcpy(old, fault->message, sizeof old);
-    va_start(args, format);
-    write_message(fault, format, args);
-    va_end(args);
-    used = strlen(fault->message);
-    snprintf(fault->message + used, sizeof fault->message - used, ": %s", old);
-    make_utf8(fault->message);
+        return E_INVALID; /* the code is lost with the fault, but a failure stays one */
+    va_start(arguments, format);
+    write_text(prefix, sizeof prefix, format, arguments);
+    va_end(arguments);
+    memcpy(text, fault->message, sizeof text);
+    wanted = snprintf(fault->message, sizeof fault->message, "%s: %s", prefix, text);
+    clean(fault->message, wanted >= (int)sizeof fault->message);
     return fault->code;
 }
 
 _Noreturn void must_failed(const char *condition, const char *file, int line)
 {
-    fprintf(stderr, "weft: a bug: %s does not hold at %s:%d\n", condition, file, line);
+    fprintf(stderr, "weft: a bug: must(%s) failed at %s:%d\n", condition, file, line);
     abort();
 }

@@ -1,38 +1,41 @@
-/* ids.c -- a table of slots with generations and a chain of free ones. */
+/* ids.c -- see ids.h. Free slots are chained through `next_free`, the slot given back last is taken
+ * first. */
 #include "config/base/ids.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 enum { NO_SLOT = UINT32_MAX };
 
 struct slot {
-    void *thing; /* NULL while free */
+    void *thing; /* NULL: free */
     uint32_t generation;
     uint32_t next_free;
 };
 
 struct ids {
     uint32_t slot_count;
-    uint32_t taken;
+    uint32_t taken_count;
     uint32_t first_free;
-    uint32_t last_free;
     struct slot slots[];
 };
 
 int ids_open(uint32_t slot_count, struct ids **ret_ids)
 {
-    struct ids *ids = calloc(1, sizeof *ids + (size_t)slot_count * sizeof ids->slots[0]);
+    struct ids *ids;
+    size_t bytes;
 
+    if (__builtin_mul_overflow((size_t)slot_count, sizeof(struct slot), &bytes) ||
+        __builtin_add_overflow(bytes, sizeof *ids, &bytes))
+        return -ENOMEM;
+    ids = calloc(1, bytes);
     if (!ids)
         return -ENOMEM;
     ids->slot_count = slot_count;
-    for (uint32_t i = 0; i < slot_count; i++) {
-        ids->slots[i].generation = 1;
+    ids->first_free = slot_count > 0 ? 0 : NO_SLOT;
+    for (uint32_t i = 0; i < slot_count; i++)
         ids->slots[i].next_free = i + 1 < slot_count ? i + 1 : NO_SLOT;
-    }
-    ids->first_free = slot_count ? 0 : NO_SLOT;
-    ids->last_free = slot_count ? slot_count - 1 : NO_SLOT;
     *ret_ids = ids;
     return 0;
 }
@@ -40,17 +43,6 @@ int ids_open(uint32_t slot_count, struct ids **ret_ids)
 void ids_close(struct ids *ids)
 {
     free(ids);
-}
-
-static struct slot *find(const struct ids *ids, uint64_t id)
-{
-    uint32_t index = id_slot(id);
-    struct slot *slot;
-
-    if (index >= ids->slot_count)
-        return NULL;
-    slot = (struct slot *)&ids->slots[index];
-    return slot->thing && slot->generation == id >> 32 ? slot : NULL;
 }
 
 uint64_t ids_take(struct ids *ids, void *thing)
@@ -62,44 +54,47 @@ uint64_t ids_take(struct ids *ids, void *thing)
         return 0;
     slot = &ids->slots[index];
     ids->first_free = slot->next_free;
-    if (ids->first_free == NO_SLOT)
-        ids->last_free = NO_SLOT;
     slot->thing = thing;
-    ids->taken++;
+    slot->generation++;
+    if (slot->generation == 0) /* wrapped: 0 would make id 0 possible */
+        slot->generation = 1;
+    ids->taken_count++;
     return (uint64_t)slot->generation << 32 | index;
+}
+
+static struct slot *find(const struct ids *ids, uint64_t id)
+{
+    uint32_t index = id_slot(id);
+    const struct slot *slot;
+
+    if (index >= ids->slot_count)
+        return NULL;
+    slot = &ids->slots[index];
+    return slot->thing && slot->generation == id >> 32 ? (struct slot *)slot : NULL;
 }
 
 void *ids_find(const struct ids *ids, uint64_t id)
 {
-    struct slot *slot = find(ids, id);
+    const struct slot *slot = find(ids, id);
 
     return slot ? slot->thing : NULL;
 }
 
-/* Freed slots go to the end of the chain, so that a generation wraps as late as possible. */
 void ids_drop(struct ids *ids, uint64_t id)
 {
     struct slot *slot = find(ids, id);
-    uint32_t index = id_slot(id);
 
     if (!slot)
         return;
     slot->thing = NULL;
-    slot->generation++;
-    if (slot->generation == 0)
-        slot->generation = 1;
-    slot->next_free = NO_SLOT;
-    if (ids->last_free == NO_SLOT)
-        ids->first_free = index;
-    else
-        ids->slots[ids->last_free].next_free = index;
-    ids->last_free = index;
-    ids->taken--;
+    slot->next_free = ids->first_free;
+    ids->first_free = id_slot(id);
+    ids->taken_count--;
 }
 
 uint32_t ids_count(const struct ids *ids)
 {
-    return ids->taken;
+    return ids->taken_count;
 }
 
 void *ids_next(const struct ids *ids, uint32_t *cursor)

@@ -1,72 +1,133 @@
-/* json.c -- depth scan, parse, and typed fields. */
+/* json.c -- see json.h. */
 #include "config/base/json.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* jansson recurses; so the depth is counted first, by brackets outside strings. Returns the byte
- * where the document gets too deep, or `bytes`. */
-static size_t too_deep_at(const char *text, size_t bytes)
+/* Finds the first byte that opens more than JSON_DEPTH_MAX levels, without building anything:
+ * jansson would recurse first and complain later. Broken JSON may pass; jansson's own complaint is
+ * the better one. */
+static int check_depth(const char *text, size_t bytes, struct fault *fault)
 {
+    size_t line = 1, line_start = 0;
+    unsigned depth = 0;
     bool in_string = false;
-    int depth = 0;
 
     for (size_t i = 0; i < bytes; i++) {
-        if (in_string) {
-            if (text[i] == '\\')
+        char byte = text[i];
+
+        if (byte == '\n') {
+            line++;
+            line_start = i + 1;
+        } else if (in_string) {
+            if (byte == '\\')
                 i++;
-            else if (text[i] == '"')
+            else if (byte == '"')
                 in_string = false;
-        } else if (text[i] == '"') {
+        } else if (byte == '"') {
             in_string = true;
-        } else if (text[i] == '[' || text[i] == '{') {
+        } else if (byte == '[' || byte == '{') {
             if (++depth > JSON_DEPTH_MAX)
-                return i;
-        } else if (text[i] == ']' || text[i] == '}') {
+                return fault_set(
+                    fault, E_INVALID,
+                    "The JSON is nested more than %d levels deep at line %zu, column %zu",
+                    JSON_DEPTH_MAX, line, i - line_start + 1);
+        } else if ((byte == ']' || byte == '}') && depth > 0) {
             depth--;
         }
     }
-    return bytes;
+    return 0;
 }
 
-static void line_and_column(const char *text, size_t at, int *ret_line, int *ret_column)
+static int set_fault(const json_error_t *error, struct fault *fault)
 {
-    int line = 1, column = 1;
+    const char *what = error->text;
+    char text[sizeof error->text];
 
-    for (size_t i = 0; i < at; i++) {
-        column++;
-        if (text[i] == '\n') {
-            line++;
-            column = 1;
-        }
+    if (json_error_code(error) == json_error_numeric_overflow) {
+        /* jansson says "too big integer near '18446744073709551615'", which does not tell the
+         * range. */
+        const char *near = strstr(what, " near ");
+        bool real = strstr(what, "real") != NULL;
+
+        snprintf(text, sizeof text, "a number is too large for %s%s",
+                 real ? "a double" : "a signed 64-bit integer", near ? near : "");
+        what = text;
     }
-    *ret_line = line;
-    *ret_column = column;
+    if (json_error_code(error) == json_error_out_of_memory)
+        return fault_set(fault, E_MEMORY, "Out of memory while reading JSON");
+    return fault_set(fault, E_INVALID, "Invalid JSON at line %d, column %d: %s", error->line,
+                     error->column, what);
 }
 
 int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault *fault)
 {
-    size_t deep_at = too_deep_at(text, bytes);
     json_error_t error;
     json_t *value;
-    int line, column;
+    int r;
 
-    if (deep_at < bytes) {
-        line_and_column(text, deep_at, &line, &column);
-        return fault_set(fault, E_INVALID,
-                         "The JSON is nested more than %d levels deep at line %d, column %d.",
-                         JSON_DEPTH_MAX, line, column);
-    }
-    value = json_loadb(text, bytes, JSON_DECODE_ANY, &error);
-    if (!value && json_error_code(&error) == json_error_out_of_memory)
-        return fault_set(fault, E_MEMORY, "There is no memory left to read the JSON.");
+    r = check_depth(text, bytes, fault);
+    if (r < 0)
+        return r;
+    value = json_loadb(bytes ? text : "", bytes, JSON_DECODE_ANY, &error);
     if (!value)
-        return fault_set(fault, E_INVALID, "The JSON is not valid at line %d, column %d: %.200s.",
-                         error.line, error.column, error.text);
+        return set_fault(&error, fault);
     *ret_value = value;
     return 0;
+}
+
+static const char *type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a fractional number";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
+    }
+}
+
+/* The field's value; NULL when it is absent or null. */
+static json_t *find(const json_t *object, const char *key)
+{
+    json_t *value = json_object_get(object, key);
+
+    return value && !json_is_null(value) ? value : NULL;
+}
+
+static int wrong(const json_t *value, const char *path, const char *key, const char *expected,
+                 struct fault *fault)
+{
+    char field[sizeof fault->field];
+
+    snprintf(field, sizeof field, "%s%s", path, key);
+    return fault_field(fault, E_INVALID, field, "'%s' must be %s, not %s", field, expected,
+                       type_name(value));
+}
+
+/* `number` is what came, `low` and `high` ("" = none) what is allowed, all as text. */
+static int out_of_range(const char *path, const char *key, const char *low, const char *high,
+                        const char *number, struct fault *fault)
+{
+    char field[sizeof fault->field];
+
+    snprintf(field, sizeof field, "%s%s", path, key);
+    if (!*high)
+        return fault_field(fault, E_INVALID, field, "'%s' must be at least %s, not %s", field, low,
+                           number);
+    return fault_field(fault, E_INVALID, field, "'%s' must be between %s and %s, not %s", field,
+                       low, high, number);
 }
 
 bool json_integral(const json_t *value, int64_t *ret_value)
@@ -80,79 +141,74 @@ bool json_integral(const json_t *value, int64_t *ret_value)
     if (!json_is_real(value))
         return false;
     real = json_real_value(value);
-    /* 2^63 itself is out; both bounds are exact doubles. */
-    if (!(real >= -9223372036854775808.0 && real < 9223372036854775808.0) || real != trunc(real))
+    /* -2^63 is a double, 2^63 - 1 is not. */
+    if (real != floor(real) || real < -0x1p63 || real >= 0x1p63)
         return false;
     *ret_value = (int64_t)real;
     return true;
 }
 
-/* The field's full name and value; false when absent or null. */
-static bool find_field(const json_t *object, const char *path, const char *key, char *ret_name,
-                       size_t room, json_t **ret_value)
-{
-    json_t *value = json_object_get(object, key);
-
-    if (!value || json_is_null(value))
-        return false;
-    snprintf(ret_name, room, "%s%s", path, key);
-    *ret_value = value;
-    return true;
-}
-
-enum { NAME_BYTES = 64 };
-
 int json_get_int(const json_t *object, const char *path, const char *key, int64_t low, int64_t high,
                  int64_t *ret_value, struct fault *fault)
 {
-    char name[NAME_BYTES];
-    json_t *value;
-    int64_t number;
+    const json_t *value = find(object, key);
+    char low_text[24], high_text[24] = "", number[32];
+    int64_t integer = 0;
+    bool integral;
 
-    if (!find_field(object, path, key, name, sizeof name, &value))
+    if (!value)
         return 0;
-    if (!json_integral(value, &number))
-        return fault_field(fault, E_INVALID, name, "`%s` must be an integer.", name);
-    if (number < low || number > high) {
-        if (high == INT64_MAX)
-            return fault_field(fault, E_INVALID, name, "`%s` must be at least %lld, not %lld.",
-                               name, (long long)low, (long long)number);
-        return fault_field(fault, E_INVALID, name, "`%s` must be from %lld to %lld, not %lld.",
-                           name, (long long)low, (long long)high, (long long)number);
+    integral = json_integral(value, &integer);
+    if (integral && integer >= low && integer <= high) {
+        *ret_value = integer;
+        return 1;
     }
-    *ret_value = number;
-    return 1;
+    /* 1e30 is a whole number, only too large a one. */
+    if (!integral &&
+        (!json_is_real(value) || json_real_value(value) != floor(json_real_value(value))))
+        return wrong(value, path, key, "an integer", fault);
+    if (integral)
+        snprintf(number, sizeof number, "%lld", (long long)integer);
+    else
+        snprintf(number, sizeof number, "%.10g", json_real_value(value));
+    snprintf(low_text, sizeof low_text, "%lld", (long long)low);
+    if (high != INT64_MAX || !integral)
+        snprintf(high_text, sizeof high_text, "%lld", (long long)high);
+    return out_of_range(path, key, low_text, high_text, number, fault);
 }
 
 int json_get_real(const json_t *object, const char *path, const char *key, double low, double high,
                   double *ret_value, struct fault *fault)
 {
-    char name[NAME_BYTES];
-    json_t *value;
-    double number;
+    const json_t *value = find(object, key);
+    char low_text[32], high_text[32] = "", number[32];
+    double real;
 
-    if (!find_field(object, path, key, name, sizeof name, &value))
+    if (!value)
         return 0;
     if (!json_is_number(value))
-        return fault_field(fault, E_INVALID, name, "`%s` must be a number.", name);
-    number = json_number_value(value);
-    if (!(number >= low && number <= high))
-        return fault_field(fault, E_INVALID, name, "`%s` must be from %g to %g, not %g.", name, low,
-                           high, number);
-    *ret_value = number;
-    return 1;
+        return wrong(value, path, key, "a number", fault);
+    real = json_number_value(value);
+    if (real >= low && real <= high) {
+        *ret_value = real;
+        return 1;
+    }
+    snprintf(low_text, sizeof low_text, "%.15g", low);
+    if (isfinite(high))
+        snprintf(high_text, sizeof high_text, "%.15g", high);
+    snprintf(number, sizeof number, "%.15g", real);
+    return out_of_range(path, key, low_text, high_text, number, fault);
 }
 
 int json_get_bool(const json_t *object, const char *path, const char *key, bool *ret_value,
                   struct fault *fault)
 {
-    char name[NAME_BYTES];
-    json_t *value;
+    const json_t *value = find(object, key);
 
-    if (!find_field(object, path, key, name, sizeof name, &value))
+    if (!value)
         return 0;
     if (!json_is_boolean(value))
-        return fault_field(fault, E_INVALID, name, "`%s` must be true or false.", name);
+        return wrong(value, path, key, "true or false", fault);
     *ret_value = json_is_true(value);
     return 1;
 }
@@ -160,13 +216,12 @@ int json_get_bool(const json_t *object, const char *path, const char *key, bool 
 int json_get_string(const json_t *object, const char *path, const char *key, const char **ret_text,
                     size_t *ret_bytes, struct fault *fault)
 {
-    char name[NAME_BYTES];
-    json_t *value;
+    const json_t *value = find(object, key);
 
-    if (!find_field(object, path, key, name, sizeof name, &value))
+    if (!value)
         return 0;
     if (!json_is_string(value))
-        return fault_field(fault, E_INVALID, name, "`%s` must be a string.", name);
+        return wrong(value, path, key, "a string", fault);
     *ret_text = json_string_value(value);
     *ret_bytes = json_string_length(value);
     return 1;
@@ -175,13 +230,12 @@ int json_get_string(const json_t *object, const char *path, const char *key, con
 int json_get_object(const json_t *object, const char *path, const char *key, json_t **ret_value,
                     struct fault *fault)
 {
-    char name[NAME_BYTES];
-    json_t *value;
+    json_t *value = find(object, key);
 
-    if (!find_field(object, path, key, name, sizeof name, &value))
+    if (!value)
         return 0;
     if (!json_is_object(value))
-        return fault_field(fault, E_INVALID, name, "`%s` must be an object.", name);
+        return wrong(value, path, key, "an object", fault);
     *ret_value = value;
     return 1;
 }
@@ -189,13 +243,12 @@ int json_get_object(const json_t *object, const char *path, const char *key, jso
 int json_get_array(const json_t *object, const char *path, const char *key, json_t **ret_value,
                    struct fault *fault)
 {
-    char name[NAME_BYTES];
-    json_t *value;
+    json_t *value = find(object, key);
 
-    if (!find_field(object, path, key, name, sizeof name, &value))
+    if (!value)
         return 0;
     if (!json_is_array(value))
-        return fault_field(fault, E_INVALID, name, "`%s` must be an array.", name);
+        return wrong(value, path, key, "an array", fault);
     *ret_value = value;
     return 1;
 }

@@ -1,59 +1,64 @@
-/* log.c -- formats a line on the stack and writes it with one write(2). */
+/* log.c -- see log.h. A line is made in an array on the caller's stack, so logging allocates
+ * nothing and takes no lock; a field that does not fit is left out whole, and the line stays
+ * well-formed. */
 #include "config/base/log.h"
 
+#include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "config/base/buf.h"
 
-enum { LINE_BYTES_MAX = 8192 };
+enum { LINE_BYTES_MAX = 4096, LINE_END_BYTES = 2 };
 
-static atomic_int lowest_level = LOG_INFO;
-static atomic_int line_format = LOG_TEXT;
 static const char *const level_names[LOG_LEVEL_COUNT] = {"debug", "info", "warn", "error"};
+static _Atomic enum log_level level_lowest = LOG_INFO;
+static _Atomic enum log_format line_format = LOG_TEXT;
 
 void log_setup(enum log_level lowest, enum log_format format)
 {
-    atomic_store(&lowest_level, lowest);
+    atomic_store(&level_lowest, lowest);
     atomic_store(&line_format, format);
 }
 
 bool log_enabled(enum log_level level)
 {
-    return (int)level >= atomic_load_explicit(&lowest_level, memory_order_relaxed);
+    return level >= atomic_load_explicit(&level_lowest, memory_order_relaxed);
 }
 
 static void put_time(struct buf *line)
 {
     struct timespec now;
-    struct tm parts;
-    char text[40];
+    struct tm date;
+    char text[32];
 
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    gmtime_r(&now.tv_sec, &date);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &date);
     buf_format(line, "%s.%03ldZ", text, now.tv_nsec / 1000000);
 }
 
-static void put_text_value(struct buf *line, const char *text)
+static bool is_plain(const char *text)
 {
-    for (const char *at = text;; at++) {
-        if (*at == 0 && at != text) {
-            buf_text(line, text);
-            return;
-        }
-        if (*at <= ' ' || *at >= 0x7f || *at == '"' || *at == '=' || *at == '\\')
-            break; /* an empty value, too, is shown in quotes */
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        unsigned char byte = (unsigned char)*text;
+
+        /* Not ASCII: quoted too, so that ill-formed UTF-8 is repaired in one place. */
+        if (byte <= ' ' || byte >= 0x7f || byte == '"' || byte == '=' || byte == '\\')
+            return false;
     }
-    buf_json_string(line, text, strlen(text));
+    return true;
 }
 
-static void put_field(struct buf *line, const struct log_field *field, bool json)
+static void put_field(struct buf *line, const struct log_field *field, enum log_format format)
 {
-    if (json) {
+    size_t before = line->bytes;
+
+    if (format == LOG_JSON) {
         buf_byte(line, ',');
         buf_json_string(line, field->key, strlen(field->key));
         buf_byte(line, ':');
@@ -64,37 +69,42 @@ static void put_field(struct buf *line, const struct log_field *field, bool json
         buf_format(line, "%lld", (long long)field->integer);
     else if (field->kind == LOG_FIELD_REAL)
         buf_json_number(line, field->real, 6);
-    else if (json)
-        buf_json_string(line, field->text, strlen(field->text));
+    else if (format == LOG_TEXT && is_plain(field->text))
+        buf_text(line, field->text);
     else
-        put_text_value(line, field->text);
+        buf_json_string(line, field->text, strlen(field->text));
+    if (buf_failed(line))
+        buf_cut(line, before);
 }
 
 void log_write(enum log_level level, const char *event, const struct log_field *fields)
 {
-    bool json = atomic_load_explicit(&line_format, memory_order_relaxed) == LOG_JSON;
+    enum log_format format = atomic_load_explicit(&line_format, memory_order_relaxed);
+    char memory[LINE_BYTES_MAX + LINE_END_BYTES];
     struct buf line;
-    ssize_t written;
+    ssize_t r;
 
     if (!log_enabled(level))
         return;
-    buf_init(&line, LINE_BYTES_MAX);
-    if (json)
-        buf_text(&line, "{\"time\":\"");
+    buf_init_fixed(&line, memory, LINE_BYTES_MAX);
+    buf_text(&line, format == LOG_JSON ? "{\"time\":\"" : "");
     put_time(&line);
-    if (json) {
+    if (format == LOG_JSON) {
         buf_format(&line, "\",\"level\":\"%s\",\"event\":", level_names[level]);
         buf_json_string(&line, event, strlen(event));
     } else {
         buf_format(&line, " %s %s", level_names[level], event);
     }
-    for (; fields->key; fields++)
+    for (; fields->key; fields++) {
         if (fields->kind != LOG_FIELD_STR || fields->text)
-            put_field(&line, fields, json);
-    buf_text(&line, json ? "}\n" : "\n");
-    if (!buf_failed(&line)) {
-        written = write(STDERR_FILENO, line.data, line.bytes);
-        (void)written; /* a log that cannot be written has nobody to tell */
+            put_field(&line, fields, format);
     }
-    buf_fini(&line);
+    line.ceiling += LINE_END_BYTES; /* the end always fits */
+    line.room += LINE_END_BYTES;
+    buf_text(&line, format == LOG_JSON ? "}\n" : "\n");
+    /* One write, so that lines of several threads never mix. Nothing can be done about a log that
+     * is gone. */
+    do {
+        r = write(STDERR_FILENO, line.data, line.bytes);
+    } while (r < 0 && errno == EINTR);
 }

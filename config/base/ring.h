@@ -2,8 +2,8 @@
  *
  * Lock-free, any number of producers and consumers (D. Vyukov's bounded queue: each cell carries a
  * sequence number that says whose turn it is). Pushing never waits: a full ring is E_FULL, and the
- * caller decides what that means (429 for a request). Popping may wait, asleep in the kernel: an idle thread
- * costs nothing.
+ * caller decides what that means (429 for a request). Popping may wait, asleep in the kernel: an
+ * idle thread costs nothing.
  *
  *     cells   [ 8 | 9 | 6 | 7 ]       a cell with sequence == head is ready to pop,
  *                   ^tail ^head       one with sequence == tail is free to push
@@ -26,11 +26,14 @@ bool ring_pop(struct ring *ring, void *ret_item);   /* false: empty */
 /* Waits for an item until `deadline_ns` of clock_now() (UINT64_MAX: for ever) or until ring_wake().
  * Returns true with an item; false on time-out or wake. */
 bool ring_pop_wait(struct ring *ring, void *ret_item, uint64_t deadline_ns);
-/* Makes every thread that waits now return; harmless when nobody waits. */
+/* Makes every thread that waits now return. When nobody waits the wake is remembered and the next
+ * wait returns at once, so a lone reader cannot miss one. To stop several readers set a flag and
+ * wake; each reader that sees the flag wakes the next before it leaves. */
 void ring_wake(struct ring *ring);
 
 size_t ring_count(const struct ring *ring); /* a snapshot; exact only when nothing moves */
-size_t ring_room(const struct ring *ring);  /* for a single producer: at least this many pushes fit */
+/* With a single producer (the caller) and a single consumer: at least this many pushes fit. */
+size_t ring_room(const struct ring *ring);
 size_t ring_capacity(const struct ring *ring);
 
 #endif
