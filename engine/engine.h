@@ -70,6 +70,10 @@ struct engine_memory {
  * file; a plan that cannot fit (with the numbers). */
 int engine_open(const struct engine_options *options, struct engine **ret_engine,
                 struct fault *fault);
+/* The memory plan alone, for `inspect`: what engine_open() would take, with the same faults, but nothing is taken
+ * and no weight is read. The limits' `end_tokens` is NULL. */
+int engine_plan(const struct engine_options *options, struct engine_memory *ret_memory,
+                struct engine_limits *ret_limits, struct fault *fault);
 void engine_close(struct engine *engine); /* NULL is fine; waits for steps in flight */
 
 const struct engine_limits *engine_limits(const struct engine *engine);
