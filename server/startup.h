@@ -1,0 +1,23 @@
+/* startup.h -- from settings to a running engine: what serve, generate, bench and inspect share. */
+#ifndef WEFT_STARTUP_H
+#define WEFT_STARTUP_H
+
+#include <stddef.h>
+
+#include "config/base/fault.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "server/progress.h"
+
+/* The file to load: --model, or the demo model in the cache folder ($XDG_CACHE_HOME/weft, else
+ * ~/.cache/weft). E_NOT_FOUND says what to do when there is neither. */
+int startup_model_path(const struct config *config, char *ret_path, size_t room,
+                       struct fault *fault);
+/* The options of an engine; `path` is lent to them. `progress` may be NULL. */
+void startup_engine_options(const struct config *config, const char *path,
+                            struct progress *progress, struct engine_options *ret_options);
+/* Both, and engine_open(). */
+int startup_engine_open(const struct config *config, struct progress *progress,
+                        struct engine **ret_engine, struct fault *fault);
+
+#endif
