@@ -14,8 +14,6 @@ enum {
     EVENTS_PER_BELL_MAX = 8192, /* then the sockets get their turn */
 };
 
-#define NS_PER_SECOND UINT64_C(1000000000)
-
 void exchange_prepare(struct exchange *exchange)
 {
     struct prepare_job *job = exchange->job;
@@ -251,7 +249,7 @@ void exchanges_bell(struct exchanges *all)
 void exchanges_tick(struct exchanges *all)
 {
     uint64_t now_ns = clock_now();
-    uint64_t quiet_ns = all->server->options.sse_keepalive_seconds * NS_PER_SECOND;
+    uint64_t quiet_ns = all->server->options.sse_keepalive_ns;
     struct exchange *exchange;
     uint32_t cursor = 0;
 

@@ -10,7 +10,7 @@
 #include "server/routes.h"
 
 enum {
-    EXCHANGE_CHOICES_MAX = 256, /* prompts x n of one request */
+    EXCHANGE_CHOICES_MAX = 4096, /* prompts x n of one request */
     EXCHANGE_ANSWER_BYTES_MAX = 256 << 20,
 };
 

@@ -30,8 +30,6 @@ enum {
     CONNECTION_POOL_BYTES = 16384, /* a header of 15.9 KB passes, 17 KB gets 431 */
 };
 
-#define NS_PER_SECOND UINT64_C(1000000000)
-
 static void on_daemon_readable(void *data)
 {
     ((struct http *)data)->work = true;
@@ -59,7 +57,7 @@ static void connection_open(struct http *http, struct MHD_Connection *mhd, void 
         return; /* http_on_access() drops requests without a connection record */
     connection->http = http;
     connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    connection->deadline_ns = clock_now() + http->options.header_timeout_seconds * NS_PER_SECOND;
+    connection->deadline_ns = clock_now() + http->options.header_timeout_ns;
     connection->next = http->connections;
     if (connection->next)
         connection->next->before = connection;
@@ -97,7 +95,7 @@ static void *on_request_line(void *data, const char *uri, struct MHD_Connection 
     struct http *http = data;
     struct http_connection *connection =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    uint64_t deadline_ns = clock_now() + http->options.header_timeout_seconds * NS_PER_SECOND;
+    uint64_t deadline_ns = clock_now() + http->options.header_timeout_ns;
 
     (void)uri;
     if (connection && connection->deadline_ns > deadline_ns)

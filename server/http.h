@@ -45,8 +45,7 @@ struct http_options {
     int listen_fd; /* bound and listening; the daemon's from http_open() on, also when that fails */
     uint32_t connections_max;      /* further ones wait in the backlog */
     uint32_t idle_timeout_seconds; /* no byte in either direction */
-    uint32_t
-        header_timeout_seconds; /* from the first byte of a request to the end of its headers */
+    uint64_t header_timeout_ns;    /* from the first byte of a request to the end of its headers */
     struct http_hooks hooks;
 };
 

@@ -143,9 +143,9 @@ void http_on_completed(void *data, struct MHD_Connection *connection, void **ret
     if (request->response)
         MHD_destroy_response(request->response);
     /* The next request has the idle time to begin and then the header time to come. */
-    request->connection->deadline_ns =
-        clock_now() +
-        (http->options.idle_timeout_seconds + http->options.header_timeout_seconds) * NS_PER_SECOND;
+    request->connection->deadline_ns = clock_now() +
+                                       http->options.idle_timeout_seconds * NS_PER_SECOND +
+                                       http->options.header_timeout_ns;
     if (request->exchange)
         http->options.hooks.done(request->exchange, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (request->next)

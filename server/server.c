@@ -8,27 +8,25 @@
 #include "config/base/clock.h"
 #include "config/base/log.h"
 #include "server/exchange.h"
+#include "server/notify.h"
 
-enum {
-    LAST_WORDS_SECONDS =
-        5, /* for error events and answers to reach their clients at the very end */
-};
+/* For error events and answers to reach their clients at the very end. */
+#define LAST_WORDS_NS UINT64_C(5000000000)
+#define NS_PER_MS     UINT64_C(1000000)
 
-#define NS_PER_SECOND UINT64_C(1000000000)
-
-static void refuse(struct server *server, uint32_t seconds)
+static void refuse(struct server *server, uint64_t timeout_ns)
 {
     server->phase = SERVER_REFUSING;
-    server->phase_deadline_ns = clock_now() + seconds * NS_PER_SECOND;
+    server->phase_deadline_ns = clock_now() + timeout_ns;
     http_drain(server->http);
 }
 
 static void leave(struct server *server)
 {
     server->phase = SERVER_LEAVING;
-    server->phase_deadline_ns = clock_now() + server->options.drain_delay_seconds * NS_PER_SECOND;
-    if (server->options.drain_delay_seconds == 0)
-        refuse(server, server->options.drain_timeout_seconds);
+    server->phase_deadline_ns = clock_now() + server->options.drain_delay_ns;
+    if (server->options.drain_delay_ns == 0)
+        refuse(server, server->options.drain_timeout_ns);
 }
 
 static void on_signal(void *data, int number)
@@ -42,8 +40,9 @@ static void on_signal(void *data, int number)
     }
     log_event(LOG_INFO, "draining", LOG_STR("signal", strsignal(number)),
               LOG_INT("exchanges", exchanges_count(server->exchanges)),
-              LOG_INT("delay_seconds", server->options.drain_delay_seconds),
-              LOG_INT("timeout_seconds", server->options.drain_timeout_seconds));
+              LOG_REAL("delay_seconds", clock_seconds(server->options.drain_delay_ns)),
+              LOG_REAL("timeout_seconds", clock_seconds(server->options.drain_timeout_ns)));
+    notify_supervisor("STOPPING=1");
     leave(server);
 }
 
@@ -60,30 +59,34 @@ static void check_device(struct server *server)
         return;
     log_event(LOG_ERROR, "device_failed", LOG_INT("exchanges", exchanges_count(server->exchanges)));
     server->exit_code = 1;
-    refuse(server, LAST_WORDS_SECONDS);
+    refuse(server, LAST_WORDS_NS);
 }
 
-static void check_phase(struct server *server)
+/* Returns the milliseconds until it must be called again, -1 for never. */
+static int64_t check_phase(struct server *server)
 {
+    uint64_t now_ns = clock_now();
+
     if (server->phase == SERVER_SERVING)
-        return;
+        return -1;
     if (server->phase == SERVER_REFUSING && exchanges_count(server->exchanges) == 0) {
         loop_stop(server->loop);
-        return;
+        return 0;
     }
-    if (clock_now() < server->phase_deadline_ns)
-        return;
+    if (now_ns < server->phase_deadline_ns)
+        return (int64_t)((server->phase_deadline_ns - now_ns) / NS_PER_MS) + 1;
     if (server->phase == SERVER_LEAVING) {
-        refuse(server, server->options.drain_timeout_seconds);
+        refuse(server, server->options.drain_timeout_ns);
     } else if (!server->timed_out) {
         log_event(LOG_WARN, "drain_timeout",
                   LOG_INT("exchanges", exchanges_count(server->exchanges)));
         server->timed_out = true;
-        server->phase_deadline_ns = clock_now() + LAST_WORDS_SECONDS * NS_PER_SECOND;
+        server->phase_deadline_ns = now_ns + LAST_WORDS_NS;
         exchanges_abandon(server->exchanges);
     } else {
         loop_stop(server->loop);
     }
+    return 0;
 }
 
 static void on_bell(void *data)
@@ -106,9 +109,9 @@ static int64_t on_turn(void *data)
 {
     struct server *server = data;
     int64_t ms = http_pump(server->http);
+    int64_t phase_ms = check_phase(server); /* after: the last exchange may just have ended */
 
-    check_phase(server);
-    return ms;
+    return phase_ms >= 0 && (ms < 0 || phase_ms < ms) ? phase_ms : ms;
 }
 
 struct loop_hooks server_hooks(struct server *server)

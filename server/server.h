@@ -27,9 +27,9 @@ struct server_options {
     uint64_t body_bytes_max;          /* of one request */
     uint64_t bodies_bytes_max;        /* of all that are being read or prepared */
     uint64_t stream_buffer_bytes_max; /* what a client may leave unread before it is cut */
-    uint32_t sse_keepalive_seconds;   /* 0: no comments */
-    uint32_t drain_delay_seconds;
-    uint32_t drain_timeout_seconds;
+    uint64_t sse_keepalive_ns;        /* 0: no comments */
+    uint64_t drain_delay_ns;
+    uint64_t drain_timeout_ns;
     bool strict_content_type;
 };
 

@@ -1,0 +1,247 @@
+/* command_serve.c -- `weft serve`: boot and shutdown order, nothing else.
+ *
+ *     bind the port | load the model | tokenizer, template | loop | scheduler | prepare | HTTP |
+ * listen | ready
+ *
+ * What is opened first is closed last, but for HTTP, which closes before the scheduler: no client
+ * may wait for a thread that is gone. Runs on the main thread, which becomes the loop thread. */
+#include "server/commands.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "config/base/clock.h"
+#include "config/base/log.h"
+#include "engine/gguf.h"
+#include "server/exchange.h"
+#include "server/listener.h"
+#include "server/notify.h"
+#include "server/server.h"
+#include "server/startup.h"
+
+enum {
+    PREPARE_JOBS_MAX = 1024,
+    PREPARE_THREADS = 2,
+    BODIES_MAX = 16,          /* largest bodies held at once, all clients together */
+    DESCRIPTORS_OF_OURS = 64, /* beside one for each connection: files, epoll, libraries */
+    EVENTS_MIN = 4096,
+    MODEL_ID_BYTES_MAX = 256,
+};
+
+struct serve {
+    struct server server;
+    struct progress progress;
+    struct listener listener;
+    struct engine *engine;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat_template;
+    uint64_t started_ns;
+    char model_id[MODEL_ID_BYTES_MAX + 1];
+};
+
+static uint64_t nanoseconds(double seconds)
+{
+    return (uint64_t)(seconds * 1e9);
+}
+
+/* --served-model-name, else the name in the file, else the file's own name without its ending. */
+static void name_model(struct serve *serve, const struct config *config)
+{
+    const struct gguf *file = engine_gguf(serve->engine);
+    struct gguf_string name = {0};
+    const char *path = gguf_path(file);
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+
+    if (*config->served_model_name)
+        name = (struct gguf_string){config->served_model_name, strlen(config->served_model_name)};
+    else if (gguf_get_string(file, "general.name", &name, NULL) <= 0 || name.bytes == 0)
+        name = (struct gguf_string){base, strcspn(base, ".")};
+    (void)snprintf(serve->model_id, sizeof serve->model_id, "%.*s", (int)name.bytes, name.text);
+}
+
+static int load_model(struct serve *serve, const struct config *config, struct fault *fault)
+{
+    uint64_t before_ns;
+    int r = startup_engine_open(config, &serve->progress, &serve->engine, fault);
+
+    if (r < 0)
+        return r;
+    progress_memory(&serve->progress, serve->engine);
+    before_ns = clock_now();
+    r = tokenizer_open_gguf(engine_gguf(serve->engine), &serve->tokenizer, fault);
+    if (r < 0)
+        return r;
+    r = chat_template_open_gguf(engine_gguf(serve->engine), &serve->chat_template, fault);
+    if (r < 0)
+        return r;
+    progress_phase(&serve->progress, "reading tokenizer", clock_seconds(clock_now() - before_ns));
+    name_model(serve, config);
+    return 0;
+}
+
+static void fill_options(struct serve *serve, const struct config *config)
+{
+    const struct engine_limits *limits = engine_limits(serve->engine);
+
+    serve->server.options = (struct server_options){
+        .body_bytes_max = config->max_body_bytes,
+        .bodies_bytes_max = config->max_body_bytes * BODIES_MAX,
+        .stream_buffer_bytes_max = config->stream_buffer_bytes,
+        .sse_keepalive_ns = nanoseconds(config->sse_keepalive),
+        .drain_delay_ns = nanoseconds(config->drain_delay),
+        .drain_timeout_ns = nanoseconds(config->drain_timeout),
+        .strict_content_type = config->strict_content_type,
+    };
+    serve->server.openai = (struct openai_context){
+        .tokenizer = serve->tokenizer,
+        .chat_template = serve->chat_template,
+        .model_id = serve->model_id,
+        .context = limits->context,
+        .vocabulary = limits->vocabulary,
+        .created = clock_wall_seconds(),
+        .choices_max = config->max_choices,
+    };
+}
+
+static int start_threads(struct serve *serve, const struct config *config, struct fault *fault)
+{
+    struct server *server = &serve->server;
+    struct loop_hooks hooks = server_hooks(server);
+    struct scheduler_options scheduling = {
+        .queue_length_max = config->max_queue,
+        .event_capacity = config->max_batch * 4 > EVENTS_MIN ? config->max_batch * 4 : EVENTS_MIN,
+        .prefill_tokens = config->prefill_tokens,
+        .prefills_max = config->max_prefills,
+        .bell = loop_ring,
+    };
+    struct prepare_options preparing = {
+        .threads = config->prepare_threads ? config->prepare_threads : PREPARE_THREADS,
+        .jobs_max = PREPARE_JOBS_MAX,
+        .context = &server->openai,
+        .bell = loop_ring,
+    };
+    int r = loop_open(&hooks, &server->loop, fault);
+
+    if (r < 0)
+        return r;
+    scheduling.bell_data = server->loop;
+    preparing.bell_data = server->loop;
+    if (metrics_open(serve->model_id, &server->metrics) < 0)
+        return fault_set(fault, E_MEMORY, "no memory for the metrics");
+    r = scheduler_open(serve->engine, &scheduling, &server->scheduler, fault);
+    if (r < 0)
+        return r;
+    return prepare_open(&preparing, &server->prepare, fault);
+}
+
+/* One descriptor for each connection: raises the limit as far as it goes. Returns how many
+ * connections fit. */
+static uint32_t connections_that_fit(uint32_t wanted)
+{
+    struct rlimit limit;
+    uint64_t needed = (uint64_t)wanted + DESCRIPTORS_OF_OURS;
+    uint32_t fit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= needed)
+        return wanted;
+    limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= needed)
+        return wanted;
+    fit = limit.rlim_cur > 2 * DESCRIPTORS_OF_OURS
+              ? (uint32_t)(limit.rlim_cur - DESCRIPTORS_OF_OURS)
+              : DESCRIPTORS_OF_OURS;
+    log_event(LOG_WARN, "connections_lowered", LOG_INT("wanted", wanted),
+              LOG_INT("connections", fit), LOG_INT("descriptors", limit.rlim_cur));
+    return fit;
+}
+
+static int open_doors(struct serve *serve, const struct config *config, struct fault *fault)
+{
+    struct server *server = &serve->server;
+    struct http_options options = {
+        .connections_max = connections_that_fit(config->max_connections),
+        .idle_timeout_seconds = (uint32_t)(config->idle_timeout + 0.999),
+        .header_timeout_ns = nanoseconds(config->header_timeout),
+    };
+    /* An exchange outlives its connection until its sequences have ended. */
+    int r = exchanges_open(
+        server, options.connections_max + config->max_queue + config->max_batch + PREPARE_JOBS_MAX,
+        &server->exchanges, fault);
+
+    if (r < 0)
+        return r;
+    r = listener_listen(&serve->listener, fault);
+    if (r < 0)
+        return r;
+    options.listen_fd = listener_take(&serve->listener);
+    options.hooks = exchanges_hooks(server->exchanges);
+    return http_open(server->loop, &options, &server->http, fault);
+}
+
+/* In the log, for a supervisor, and for a person: with a line that works when pasted. */
+static void announce(const struct serve *serve)
+{
+    bool chat = chat_template_check(serve->chat_template, NULL) == 0;
+
+    log_event(LOG_INFO, "ready", LOG_STR("address", serve->listener.address),
+              LOG_STR("model", serve->model_id),
+              LOG_STR("device", engine_device_name(serve->engine)),
+              LOG_INT("context", serve->server.openai.context),
+              LOG_REAL("seconds", clock_seconds(clock_now() - serve->started_ns)));
+    (void)printf(
+        "Ready: %s on http://%s\nTry:\n  curl -N http://%s/v1/%s "
+        "-H 'Content-Type: application/json' -d '{%s,\"max_tokens\":64,\"stream\":true}'\n",
+        serve->model_id, serve->listener.reachable, serve->listener.reachable,
+        chat ? "chat/completions" : "completions",
+        chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"What is a loom?\"}]"
+             : "\"prompt\":\"A loom is\"");
+    (void)fflush(stdout);
+    notify_supervisor("READY=1");
+}
+
+static void serve_close(struct serve *serve)
+{
+    http_close(serve->server.http);
+    scheduler_close(serve->server.scheduler);
+    prepare_close(serve->server.prepare);
+    exchanges_close(serve->server.exchanges);
+    metrics_close(serve->server.metrics);
+    loop_close(serve->server.loop);
+    chat_template_close(serve->chat_template);
+    tokenizer_close(serve->tokenizer);
+    engine_close(serve->engine);
+    listener_fini(&serve->listener);
+}
+
+int command_serve(const struct config *config, struct fault *fault)
+{
+    struct serve serve = {.listener.fd = -1, .started_ns = clock_now()};
+    int r;
+
+    log_setup((enum log_level)config->log_level, (enum log_format)config->log_format);
+    progress_init(&serve.progress, true);
+    r = listener_init(config->host, (uint16_t)config->port, &serve.listener, fault);
+    if (r < 0)
+        goto out;
+    r = load_model(&serve, config, fault);
+    if (r < 0)
+        goto out;
+    fill_options(&serve, config);
+    r = start_threads(&serve, config, fault);
+    if (r < 0)
+        goto out;
+    r = open_doors(&serve, config, fault);
+    if (r < 0)
+        goto out;
+    announce(&serve);
+    loop_run(serve.server.loop);
+    r = serve.server.exit_code;
+out:
+    serve_close(&serve);
+    if (r >= 0)
+        log_event(LOG_INFO, "stopped", LOG_INT("exit_code", r));
+    return r;
+}
