@@ -2,9 +2,9 @@
  *
  *     default  <  file (--config)  <  environment (WEFT_*)  <  command line
  *
- * What a user got wrong is a fault that says where it stands, what is accepted, and for a name that does not
- * exist the nearest one that does. Filled once at start by the main thread and read-only from then on: any
- * thread may read. */
+ * What a user got wrong is a fault that says where it stands, what is accepted, and for a name that
+ * does not exist the nearest one that does. Filled once at start by the main thread and read-only
+ * from then on: any thread may read. */
 #ifndef WEFT_CONFIG_H
 #define WEFT_CONFIG_H
 
@@ -21,8 +21,14 @@ enum command {
     COMMAND_COUNT
 };
 
-/* The words of the CHOICE options, in the table's order; log_level and log_format are those of base/log.h. */
-enum config_device { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CPU, CONFIG_DEVICE_CUDA, CONFIG_DEVICE_NULL };
+/* The words of the CHOICE options, in the table's order; log_level and log_format are those of
+ * base/log.h. */
+enum config_device {
+    CONFIG_DEVICE_AUTO,
+    CONFIG_DEVICE_CPU,
+    CONFIG_DEVICE_CUDA,
+    CONFIG_DEVICE_NULL
+};
 enum config_cpu_activations {
     CONFIG_ACTIVATIONS_INT16,
     CONFIG_ACTIVATIONS_F32,
@@ -46,10 +52,11 @@ struct config {
 #include "config/options.def"
 };
 
-/* Reads everything for `command`. `arguments` are those after the command's name; `environment` is a
- * NULL-terminated list of NAME=value. A file key or a variable that belongs to another command is checked
- * and otherwise ignored, so that one file serves all commands. Returns 0; 1 when --help was asked for (the config
- * is filled as far as it was read); or a fault. config_fini() is due after all three. */
+/* Reads everything for `command`. `arguments` are those after the command's name; `environment` is
+ * a NULL-terminated list of NAME=value. A file key or a variable that belongs to another command is
+ * checked and otherwise ignored, so that one file serves all commands. Returns 0; 1 when --help was
+ * asked for (the config is filled as far as it was read); or a fault. config_fini() is due after
+ * all three. */
 int config_init(struct config *config, enum command command, int argument_count,
                 char *const *arguments, char *const *environment, struct fault *fault);
 void config_fini(struct config *config);
