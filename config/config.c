@@ -81,6 +81,8 @@ static char *read_line(char *text, int room, void *data)
         reader->line_too_long = true;
         return NULL;
     }
+    /* An indented line would continue the value before it. */
+    memmove(line, line + strspn(line, " \t"), bytes - strspn(line, " \t") + 1);
     return line;
 }
 

@@ -52,13 +52,13 @@ static void put_option_help(struct buf *text, const struct option_row *row)
         buf_format(text, "\n%*s", HELP_COLUMN, "");
     buf_init_fixed(&help, memory, sizeof memory);
     buf_text(&help, row->help);
-    if (row->kind != OPTION_FLAG) {
-        buf_text(&help, row->kind == OPTION_TEXT ? "" : " [");
-        if (row->kind != OPTION_TEXT)
-            option_accepts(row, &help);
-        if (*row->default_text)
-            buf_format(&help, "%s%s]", row->kind == OPTION_TEXT ? " [default " : "; default ",
-                       row->default_text);
+    if (row->kind != OPTION_FLAG && (row->kind != OPTION_TEXT || *row->default_text)) {
+        buf_text(&help, " [");
+        if (row->kind != OPTION_TEXT) {
+            option_range(row, &help);
+            buf_text(&help, "; ");
+        }
+        buf_format(&help, "default %s]", row->default_text);
     }
     put_wrapped(text, buf_string(&help), HELP_COLUMN);
 }
@@ -176,8 +176,8 @@ void config_sample_file(struct buf *text)
             if (group)
                 buf_format(text, "\n# -- %s --\n", group);
             group = NULL;
-            buf_format(text, "# %s\n#%s = %s\n", row->help, option_name(row, name),
-                       row->default_text);
+            buf_format(text, "# %s\n#%s =%s%s\n", row->help, option_name(row, name),
+                       *row->default_text ? " " : "", row->default_text);
         }
     }
 }

@@ -130,31 +130,16 @@ static void put_bytes(struct buf *text, uint64_t bytes)
         buf_byte(text, suffix);
 }
 
-void option_accepts(const struct option_row *row, struct buf *text)
+void option_range(const struct option_row *row, struct buf *text)
 {
     switch (row->kind) {
     case OPTION_FLAG:
         buf_text(text, "true or false");
         break;
-    case OPTION_UINT:
-    case OPTION_LONG:
-        buf_format(text, "a whole number from %.0f to %.0f", row->low, row->high);
-        break;
     case OPTION_BYTES:
-        buf_text(text, "bytes from ");
         put_bytes(text, (uint64_t)row->low);
         buf_text(text, " to ");
         put_bytes(text, (uint64_t)row->high);
-        buf_text(text, ", with K, M, G or T for powers of 1,024");
-        break;
-    case OPTION_SECONDS:
-        buf_format(text, "seconds from %g to %g", row->low, row->high);
-        break;
-    case OPTION_REAL:
-        buf_format(text, "a number from %g to %g", row->low, row->high);
-        break;
-    case OPTION_TEXT:
-        buf_format(text, "a text of %s%.0f bytes", row->low > 0 ? "1 to " : "at most ", row->high);
         break;
     case OPTION_CHOICE:
         for (size_t i = 0; row->words[i]; i++)
@@ -164,7 +149,33 @@ void option_accepts(const struct option_row *row, struct buf *text)
                                            : " or ",
                        row->words[i]);
         break;
+    default:
+        buf_format(text, "%.16g to %.16g", row->low, row->high);
+        break;
     }
+}
+
+void option_accepts(const struct option_row *row, struct buf *text)
+{
+    static const char *const before[] = {
+        [OPTION_FLAG] = "",
+        [OPTION_UINT] = "a whole number from ",
+        [OPTION_BYTES] = "a size from ",
+        [OPTION_LONG] = "a whole number from ",
+        [OPTION_REAL] = "a number from ",
+        [OPTION_SECONDS] = "a number of seconds from ",
+        [OPTION_CHOICE] = "",
+        [OPTION_TEXT] = "a text of ",
+    };
+    static const char *const after[OPTION_CHOICE + 1] = {
+        [OPTION_BYTES] = ", with K, M, G or T for powers of 1,024",
+        [OPTION_TEXT] = " bytes",
+    };
+
+    buf_text(text, before[row->kind]);
+    option_range(row, text);
+    if (after[row->kind])
+        buf_text(text, after[row->kind]);
 }
 
 /* Digits only: no sign, no space, nothing behind. An overflow is as good as the largest value: it

@@ -52,6 +52,8 @@ const char *option_variable(const struct option_row *row, char name[static OPTIO
 const struct option_row *option_find(const char *name, size_t bytes);
 /* The option of one of `commands` whose flag name is nearest; never NULL. */
 const struct option_row *option_nearest(const char *name, unsigned commands);
+/* "0 to 65535", "text or json". Appended. */
+void option_range(const struct option_row *row, struct buf *text);
 /* What is accepted, for people: "a whole number from 0 to 65535". Appended. */
 void option_accepts(const struct option_row *row, struct buf *text);
 

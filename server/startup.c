@@ -1,0 +1,82 @@
+/* startup.c -- see startup.h. */
+#include "server/startup.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* config/ cannot include the engine's enumerators; the words' order is the same. */
+static_assert((int)CONFIG_DEVICE_AUTO == (int)DEVICE_AUTO, "order of --device");
+static_assert((int)CONFIG_DEVICE_CPU == (int)DEVICE_CPU, "order of --device");
+static_assert((int)CONFIG_DEVICE_CUDA == (int)DEVICE_CUDA, "order of --device");
+static_assert((int)CONFIG_DEVICE_NULL == (int)DEVICE_NULL, "order of --device");
+static_assert((int)CONFIG_ACTIVATIONS_INT16 == (int)ACTIVATIONS_INT16,
+              "order of --cpu-activations");
+static_assert((int)CONFIG_ACTIVATIONS_F32 == (int)ACTIVATIONS_F32, "order of --cpu-activations");
+static_assert((int)CONFIG_ACTIVATIONS_INT8 == (int)ACTIVATIONS_INT8, "order of --cpu-activations");
+
+enum { PATH_BYTES_MAX = 4352 }; /* a --model of 4,096 bytes fits, and a home with the demo's name */
+
+/* The name that deploy/fetch-demo-model gives it. */
+static const char demo_model[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+int startup_model_path(const struct config *config, char *ret_path, size_t room,
+                       struct fault *fault)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    char path[PATH_BYTES_MAX];
+    int wanted;
+
+    if (*config->model)
+        wanted = snprintf(path, sizeof path, "%s", config->model);
+    else if (cache &&
+             cache[0] == '/') /* a relative one is to be ignored, says the XDG specification */
+        wanted = snprintf(path, sizeof path, "%s/weft/%s", cache, demo_model);
+    else
+        wanted = snprintf(path, sizeof path, "%s/.cache/weft/%s", home ? home : "", demo_model);
+    if (wanted < 0 || (size_t)wanted >= sizeof path || (size_t)wanted >= room)
+        return fault_set(fault, E_TOO_LARGE, "The path of the model is too long");
+    if (!*config->model && access(path, R_OK) < 0)
+        return fault_field(
+            fault, E_NOT_FOUND, "model",
+            "No model is given and the demo model is not at %s: use --model FILE.gguf, or "
+            "fetch the demo model with `make serve`",
+            path);
+    memcpy(ret_path, path, (size_t)wanted + 1);
+    return 0;
+}
+
+void startup_engine_options(const struct config *config, const char *path,
+                            struct progress *progress, struct engine_options *ret_options)
+{
+    *ret_options = (struct engine_options){
+        .model_path = path,
+        .device = (enum engine_device)config->device,
+        .threads = config->threads,
+        .max_batch = config->max_batch,
+        .max_context = config->max_context,
+        .kv_bytes = config->kv_bytes,
+        .prefill_tokens = config->prefill_tokens,
+        .cpu_activations =
+            config->cpu_exact ? ACTIVATIONS_F32 : (enum cpu_activations)config->cpu_activations,
+        .null_step_us = config->null_step_us,
+        .progress = progress_engine(progress),
+    };
+}
+
+int startup_engine_open(const struct config *config, struct progress *progress,
+                        struct engine **ret_engine, struct fault *fault)
+{
+    struct engine_options options;
+    char path[PATH_BYTES_MAX];
+    int r;
+
+    r = startup_model_path(config, path, sizeof path, fault);
+    if (r < 0)
+        return r;
+    startup_engine_options(config, path, progress, &options);
+    return engine_open(&options, ret_engine, fault);
+}
