@@ -1,0 +1,477 @@
+/* engine.c -- opens a model on a device, plans its memory, and runs steps two deep.
+ *
+ *     slots      [ 0 | 1 | 2 ]    step n lies in slot n mod 3: two are in flight, and the one
+ * completed last is submitted    ^ n            still being read by the scheduler
+ *
+ * The scheduler's thread posts a batch to the lane and later waits for it; in between a slot
+ * belongs to the lane's thread. Whoever has a slot owns everything in it, so there is no lock. */
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "config/base/clock.h"
+#include "engine/backend.h"
+#include "engine/forward.h"
+#include "engine/gguf.h"
+#include "engine/lane.h"
+#include "engine/model.h"
+#include "engine/request_table.h"
+#include "engine/text/tokenizer.h"
+
+enum {
+    SLOTS = ENGINE_STEPS_IN_FLIGHT + 1,
+    ROWS_MAX = 4096,
+    PREFILL_TOKENS_MAX = 1 << 16,
+    END_TOKENS_MAX = 16,
+    DEVICE_NAME_BYTES = 96,
+};
+
+struct slot {
+    const struct batch *batch;
+    struct step step;
+    int result;
+};
+
+struct engine {
+    const struct backend_ops *ops;
+    struct backend *backend;
+    struct gguf *gguf;
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct fault tokenizer_fault; /* why there is none */
+    struct request_table *table;
+    struct lane *lane;
+    struct engine_limits limits;
+    struct engine_memory memory;
+    int32_t end_tokens[END_TOKENS_MAX];
+    char device_name[DEVICE_NAME_BYTES];
+    struct slot slots[SLOTS];
+    uint32_t submitted; /* steps ever; the lane's job numbers */
+    uint32_t completed;
+    bool failed;      /* the scheduler's side has heard of it */
+    bool lane_failed; /* the lane's own: nothing runs after a failure */
+};
+
+/* --- the step
+ * ----------------------------------------------------------------------------------------- */
+
+/* On the lane's thread. */
+static void run_step(void *data, uint32_t job)
+{
+    struct engine *engine = data;
+    struct slot *slot = &engine->slots[job % SLOTS];
+    struct work work;
+
+    slot->step.started_ns = clock_now();
+    slot->result = E_DEVICE;
+    if (!engine->lane_failed) {
+        request_table_begin(engine->table, slot->batch, &work, &slot->step);
+        slot->result =
+            forward(engine->ops, engine->backend, engine->model, &work, engine->table, &slot->step);
+        engine->lane_failed = slot->result < 0;
+    }
+    slot->step.ended_ns = clock_now();
+}
+
+static int device_failed(struct fault *fault)
+{
+    return fault_set(fault, E_DEVICE, "the compute device failed; the server has to be restarted");
+}
+
+int engine_submit(struct engine *engine, const struct batch *batch, struct fault *fault)
+{
+    if (engine->failed)
+        return device_failed(fault);
+    if (engine_in_flight(engine) == ENGINE_STEPS_IN_FLIGHT)
+        return fault_set(fault, E_FULL, "%d steps are in flight already", ENGINE_STEPS_IN_FLIGHT);
+    engine->slots[engine->submitted % SLOTS].batch = batch;
+    engine->submitted++;
+    lane_post(engine->lane);
+    return 0;
+}
+
+int engine_complete(struct engine *engine, struct step *ret_step, struct fault *fault)
+{
+    const struct slot *slot = &engine->slots[engine->completed % SLOTS];
+
+    if (engine->failed)
+        return device_failed(fault);
+    if (engine_in_flight(engine) == 0)
+        return fault_set(fault, E_INVALID, "no step is in flight");
+    lane_wait(engine->lane, engine->completed);
+    engine->completed++;
+    if (slot->result < 0) {
+        engine->failed = true;
+        return device_failed(fault);
+    }
+    *ret_step = slot->step;
+    return 0;
+}
+
+uint32_t engine_in_flight(const struct engine *engine)
+{
+    return engine->submitted - engine->completed;
+}
+
+/* --- opening
+ * ------------------------------------------------------------------------------------------ */
+
+static void report(const struct engine_options *options, const char *phase, uint64_t began_ns)
+{
+    if (options->progress.report)
+        options->progress.report(options->progress.data, phase, 1, 1,
+                                 clock_seconds(clock_now() - began_ns));
+}
+
+static int choose_device(struct engine *engine, const struct engine_options *options,
+                         struct fault *fault)
+{
+    switch (options->device) {
+    case DEVICE_AUTO:
+    case DEVICE_CPU:
+        return fault_set(fault, E_UNSUPPORTED, "this build has no CPU device");
+    case DEVICE_NULL:
+        engine->ops = &backend_null;
+        return 0;
+    case DEVICE_CUDA:
+        break;
+    }
+    return fault_set(fault, E_UNSUPPORTED,
+                     "this build has no CUDA device; --device cpu computes on the processor");
+}
+
+static int check_options(const struct engine_options *options, struct fault *fault)
+{
+    if (options->max_batch < 1 || options->max_batch > ROWS_MAX)
+        return fault_field(fault, E_INVALID, "max_batch", "max-batch is %u; it must be 1 to %d",
+                           options->max_batch, ROWS_MAX);
+    if (options->prefill_tokens < 1 || options->prefill_tokens > PREFILL_TOKENS_MAX)
+        return fault_field(fault, E_INVALID, "prefill_tokens",
+                           "prefill-tokens is %u; it must be 1 to %d", options->prefill_tokens,
+                           PREFILL_TOKENS_MAX);
+    return 0;
+}
+
+static void add_end_token(struct engine *engine, uint64_t token)
+{
+    if (token >= engine->model->vocabulary || engine->limits.end_count == END_TOKENS_MAX)
+        return;
+    for (uint32_t i = 0; i < engine->limits.end_count; i++)
+        if ((uint64_t)engine->end_tokens[i] == token)
+            return;
+    engine->end_tokens[engine->limits.end_count++] = (int32_t)token;
+}
+
+/* What the file says, and what the tokenizer knows by name. Ids outside the vocabulary cannot be
+ * drawn. */
+static void find_end_tokens(struct engine *engine)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+
+    engine->limits.end_tokens = engine->end_tokens;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        uint64_t token;
+
+        if (gguf_get_u64(engine->gguf, keys[i], &token, NULL) == 1)
+            add_end_token(engine, token);
+    }
+    if (engine->tokenizer) {
+        const int32_t *ends;
+        uint32_t count = tokenizer_ends(engine->tokenizer, &ends);
+
+        for (uint32_t i = 0; i < count; i++)
+            add_end_token(engine, (uint64_t)ends[i]);
+    }
+}
+
+/* A tokenizer that is not read here does not keep the model from serving token ids. */
+static int open_tokenizer(struct engine *engine, struct fault *fault)
+{
+    struct gguf_string kind;
+    int r = gguf_get_string(engine->gguf, "tokenizer.ggml.model", &kind, &engine->tokenizer_fault);
+
+    if (r == 0)
+        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "%s holds no tokenizer",
+                  gguf_path(engine->gguf));
+    if (r <= 0)
+        return 0;
+    r = tokenizer_open_gguf(engine->gguf, &engine->tokenizer, &engine->tokenizer_fault);
+    if (r == E_UNSUPPORTED)
+        return 0;
+    if (r < 0 && fault)
+        *fault = engine->tokenizer_fault;
+    return r;
+}
+
+static int open_model(struct engine *engine, const struct engine_options *options,
+                      struct fault *fault)
+{
+    int r = gguf_open(options->model_path, &engine->gguf, fault);
+
+    if (r < 0)
+        return r;
+    return model_open(engine->gguf, &engine->model, fault);
+}
+
+static int set_limits(struct engine *engine, const struct engine_options *options,
+                      struct fault *fault)
+{
+    struct engine_limits *limits = &engine->limits;
+    uint32_t context = options->max_context ? options->max_context : engine->model->context;
+
+    if (context > engine->model->context)
+        return fault_field(fault, E_INVALID, "max_context",
+                           "max-context is %u, but the model was made for %u tokens at most",
+                           context, engine->model->context);
+    limits->context = context;
+    limits->page_tokens = engine->ops->page_tokens;
+    limits->pages_per_row = (context + limits->page_tokens - 1) / limits->page_tokens;
+    limits->vocabulary = engine->model->vocabulary;
+    limits->batch.rows = options->max_batch;
+    limits->batch.prefill_tokens = options->prefill_tokens;
+    return 0;
+}
+
+/* --- the memory plan
+ * ---------------------------------------------------------------------------------- */
+
+static uint64_t steps_bytes(const struct engine_limits *limits)
+{
+    return SLOTS * ((uint64_t)limits->batch.rows * sizeof(struct step_row) +
+                    (uint64_t)limits->batch.prefill_tokens * sizeof(struct step_prompt));
+}
+
+static uint64_t mebibytes(uint64_t bytes)
+{
+    return (bytes + (1 << 20) - 1) >> 20;
+}
+
+static int plan_refused(const struct engine *engine, uint64_t kv_bytes, uint64_t wanted_bytes,
+                        struct fault *fault)
+{
+    const struct engine_memory *memory = &engine->memory;
+
+    return fault_set(
+        fault, E_MEMORY,
+        "the model does not fit: weights %llu MiB, activations %llu MiB, request table "
+        "%llu MiB and a KV cache of %llu MiB, where one sequence of %u tokens needs %llu "
+        "MiB; %llu MiB are available. Try a smaller --max-context or --max-batch",
+        (unsigned long long)mebibytes(memory->weights),
+        (unsigned long long)mebibytes(memory->activations),
+        (unsigned long long)mebibytes(memory->request_table),
+        (unsigned long long)mebibytes(kv_bytes), engine->limits.context,
+        (unsigned long long)mebibytes(wanted_bytes),
+        (unsigned long long)mebibytes(memory->available));
+}
+
+/* Weights, activations and tables first, then pages: as many as every row could fill, in at most
+ * half of what is available (so that a small model leaves the machine its memory), or as many as
+ * --kv-bytes says. */
+static int plan_memory(struct engine *engine, const struct engine_options *options,
+                       struct fault *fault)
+{
+    struct engine_limits *limits = &engine->limits;
+    struct engine_memory *memory = &engine->memory;
+    struct backend_costs costs = {0};
+    uint64_t fixed, free_bytes, kv_bytes, pages;
+    int r;
+
+    r = engine->ops->costs(engine->backend, engine->model, limits, &costs, fault);
+    if (r < 0)
+        return r;
+    must(costs.page > 0);
+    memory->weights = costs.weights;
+    memory->activations = costs.activations;
+    memory->request_table = request_table_bytes(limits) + steps_bytes(limits);
+    memory->available = costs.available;
+    fixed = memory->weights + memory->activations + memory->request_table;
+    free_bytes = fixed < costs.available ? costs.available - fixed : 0;
+    kv_bytes = options->kv_bytes;
+    if (kv_bytes == 0) {
+        kv_bytes = (uint64_t)limits->batch.rows * limits->pages_per_row * costs.page;
+        if (kv_bytes > costs.available / 2)
+            kv_bytes = costs.available / 2;
+        if (kv_bytes > free_bytes)
+            kv_bytes = free_bytes;
+    }
+    pages = kv_bytes / costs.page;
+    if (pages > UINT32_MAX - limits->batch.rows)
+        pages = UINT32_MAX - limits->batch.rows;
+    memory->kv_cache = pages * costs.page;
+    if (memory->kv_cache > free_bytes || pages < limits->pages_per_row)
+        return plan_refused(engine, kv_bytes, limits->pages_per_row * costs.page, fault);
+    limits->page_count = (uint32_t)pages;
+    limits->batch.grants = limits->page_count + limits->batch.rows;
+    return 0;
+}
+
+static int open_slots(struct engine *engine, struct fault *fault)
+{
+    for (size_t i = 0; i < SLOTS; i++) {
+        struct step *step = &engine->slots[i].step;
+
+        step->rows = calloc(engine->limits.batch.rows, sizeof *step->rows);
+        step->prompts = calloc(engine->limits.batch.prefill_tokens, sizeof *step->prompts);
+        if (!step->rows || !step->prompts)
+            return fault_set(fault, E_MEMORY, "out of memory for the results of %u rows",
+                             engine->limits.batch.rows);
+    }
+    return 0;
+}
+
+/* All that the plan needs; nothing large is taken. */
+static int open_planned(struct engine *engine, const struct engine_options *options,
+                        struct fault *fault)
+{
+    struct backend_options backend_options = {.threads = options->threads,
+                                              .cpu_activations = options->cpu_activations,
+                                              .null_step_us = options->null_step_us,
+                                              .progress = options->progress};
+    int r;
+
+    r = choose_device(engine, options, fault);
+    if (r < 0)
+        return r;
+    r = check_options(options, fault);
+    if (r < 0)
+        return r;
+    r = open_model(engine, options, fault);
+    if (r < 0)
+        return r;
+    r = set_limits(engine, options, fault);
+    if (r < 0)
+        return r;
+    r = engine->ops->open(&backend_options, &engine->backend, fault);
+    if (r < 0)
+        return r;
+    snprintf(engine->device_name, sizeof engine->device_name, "%s",
+             engine->ops->describe(engine->backend));
+    return plan_memory(engine, options, fault);
+}
+
+static int take_memory(struct engine *engine, const struct engine_options *options,
+                       struct fault *fault)
+{
+    uint64_t began;
+    int r;
+
+    r = engine->ops->load(engine->backend, engine->model, fault);
+    if (r < 0)
+        return r;
+    began = clock_now();
+    r = engine->ops->reserve(engine->backend, engine->model, &engine->limits, fault);
+    if (r < 0)
+        return r;
+    r = request_table_open(&engine->limits, &engine->table, fault);
+    if (r < 0)
+        return r;
+    r = open_slots(engine, fault);
+    if (r < 0)
+        return r;
+    r = lane_open(run_step, engine, &engine->lane, fault);
+    if (r < 0)
+        return r;
+    report(options, "taking memory", began);
+    return 0;
+}
+
+int engine_open(const struct engine_options *options, struct engine **ret_engine,
+                struct fault *fault)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    uint64_t began = clock_now();
+    int r;
+
+    if (!engine)
+        return fault_set(fault, E_MEMORY, "out of memory for the engine");
+    r = open_planned(engine, options, fault);
+    if (r < 0)
+        goto out;
+    report(options, "reading model file", began);
+    began = clock_now();
+    r = open_tokenizer(engine, fault);
+    if (r < 0)
+        goto out;
+    report(options, "reading tokenizer", began);
+    find_end_tokens(engine);
+    r = take_memory(engine, options, fault);
+    if (r < 0)
+        goto out;
+    *ret_engine = engine;
+    engine = NULL;
+out:
+    engine_close(engine);
+    return r;
+}
+
+int engine_plan(const struct engine_options *options, struct engine_memory *ret_memory,
+                struct engine_limits *ret_limits, struct fault *fault)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    int r;
+
+    if (!engine)
+        return fault_set(fault, E_MEMORY, "out of memory for the engine");
+    r = open_planned(engine, options, fault);
+    if (r == 0) {
+        *ret_memory = engine->memory;
+        *ret_limits = engine->limits;
+    }
+    engine_close(engine);
+    return r;
+}
+
+void engine_close(struct engine *engine)
+{
+    if (!engine)
+        return;
+    lane_close(engine->lane); /* ends after the steps in flight */
+    for (size_t i = 0; i < SLOTS; i++) {
+        free(engine->slots[i].step.rows);
+        free(engine->slots[i].step.prompts);
+    }
+    request_table_close(engine->table);
+    if (engine->backend)
+        engine->ops->close(engine->backend);
+    tokenizer_close(engine->tokenizer);
+    model_close(engine->model);
+    gguf_close(engine->gguf);
+    free(engine);
+}
+
+/* --- facts
+ * -------------------------------------------------------------------------------------------- */
+
+const struct engine_limits *engine_limits(const struct engine *engine)
+{
+    return &engine->limits;
+}
+
+const struct engine_memory *engine_memory(const struct engine *engine)
+{
+    return &engine->memory;
+}
+
+const char *engine_device_name(const struct engine *engine)
+{
+    return engine->device_name;
+}
+
+const struct gguf *engine_gguf(const struct engine *engine)
+{
+    return engine->gguf;
+}
+
+int engine_tokenizer(const struct engine *engine, const struct tokenizer **ret_tokenizer,
+                     struct fault *fault)
+{
+    if (!engine->tokenizer) {
+        if (fault)
+            *fault = engine->tokenizer_fault;
+        return engine->tokenizer_fault.code;
+    }
+    *ret_tokenizer = engine->tokenizer;
+    return 0;
+}

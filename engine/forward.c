@@ -1,0 +1,26 @@
+/* forward.c -- the one place where a transformer is written.
+ *
+ * Backends fuse inside an operation; what an architecture is made of, they read from the model's
+ * row. */
+#include "engine/forward.h"
+
+int forward(const struct backend_ops *ops, struct backend *backend, const struct model *model,
+            struct work *work, struct request_table *table, struct step *step)
+{
+    int r;
+
+    if (work->token_count == 0)
+        return 0;
+    r = ops->begin(backend, model, work);
+    if (r < 0)
+        return r;
+    ops->embed(backend);
+    for (uint32_t layer = 0; layer < model->layer_count; layer++) {
+        ops->attention_in(backend, layer);
+        ops->attention(backend, layer);
+        ops->attention_out(backend, layer);
+        ops->mlp(backend, layer);
+    }
+    ops->head(backend);
+    return ops->sample(backend, table, step);
+}
