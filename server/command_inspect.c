@@ -1,0 +1,187 @@
+/* command_inspect.c -- `weft inspect MODEL`: what a model file holds, and the memory that serving
+ * it would take.
+ *
+ * What the file says is printed before anything is judged, so that a model that cannot be served
+ * can still be looked at; the reason then is the command's fault. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/gguf.h"
+#include "engine/model.h"
+#include "engine/text/template.h"
+#include "engine/text/tokenizer.h"
+#include "server/commands.h"
+#include "server/progress.h"
+#include "server/startup.h"
+
+enum { PATH_BYTES_MAX = 4352, BYTES_TEXT_ROOM = 24, NAME_ROOM = 128, VALUE_ROOM = 96 };
+
+static void print_bytes(const char *label, uint64_t bytes)
+{
+    char text[BYTES_TEXT_ROOM];
+
+    progress_bytes_print(bytes, text, sizeof text);
+    printf("  %-20s %10s\n", label, text);
+}
+
+/* One line for each number format: how many tensors, how many bytes. */
+static void print_types(const struct gguf *file)
+{
+    uint64_t counts[DTYPE_COUNT] = {0}, bytes[DTYPE_COUNT] = {0}, unknown = 0;
+    uint64_t count = gguf_tensor_count(file);
+
+    for (uint64_t i = 0; i < count; i++) {
+        const struct gguf_tensor *tensor = gguf_tensor_at(file, i);
+
+        if (!tensor->known) {
+            unknown++;
+            continue;
+        }
+        counts[tensor->type]++;
+        bytes[tensor->type] += tensor->bytes;
+    }
+    printf("\ntensors: %" PRIu64 "\n", count);
+    for (unsigned type = 0; type < DTYPE_COUNT; type++) {
+        char text[BYTES_TEXT_ROOM];
+
+        progress_bytes_print(bytes[type], text, sizeof text);
+        if (counts[type] > 0)
+            printf("  %-20s %10s  in %" PRIu64 "\n", dtype_get((enum dtype)type)->name, text,
+                   counts[type]);
+    }
+    if (unknown > 0)
+        printf("  %-20s %10s  in %" PRIu64 "\n", "not read here", "", unknown);
+}
+
+static void print_tensors(const struct gguf *file)
+{
+    for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
+        const struct gguf_tensor *tensor = gguf_tensor_at(file, i);
+        char name[NAME_ROOM];
+
+        gguf_string_print(tensor->name, name, sizeof name);
+        if (tensor->known)
+            printf("  %-40s %-6s", name, dtype_get(tensor->type)->name);
+        else
+            printf("  %-40s type %" PRIu32, name, tensor->code);
+        for (uint32_t d = 0; d < tensor->dimension_count; d++)
+            printf("%s%" PRIu64, d > 0 ? " x " : " ", tensor->dimensions[d]);
+        putchar('\n');
+    }
+}
+
+static void print_keys(const struct gguf *file)
+{
+    printf("\nmetadata: %" PRIu64 " keys\n", gguf_key_count(file));
+    for (uint64_t i = 0; i < gguf_key_count(file); i++) {
+        char name[NAME_ROOM], value[VALUE_ROOM];
+
+        gguf_string_print(gguf_key_name(file, i), name, sizeof name);
+        gguf_key_print(file, i, value, sizeof value);
+        printf("  %s = %s\n", name, value);
+    }
+}
+
+static void print_model(const struct model *model)
+{
+    printf("\nmodel: %s\n", model->name);
+    printf("  %-20s %10s\n", "architecture", model->architecture);
+    printf("  %-20s %10.1f million\n", "parameters", (double)model->parameters * 1e-6);
+    printf("  %-20s %10" PRIu32 "\n", "layers", model->layer_count);
+    printf("  %-20s %10" PRIu32 "\n", "width", model->width);
+    printf("  %-20s %10" PRIu32 "  of %" PRIu32 ", %" PRIu32 " for keys and values\n", "heads",
+           model->heads, model->head_size, model->kv_heads);
+    printf("  %-20s %10" PRIu32 "\n", "feed-forward width", model->ffn_width);
+    printf("  %-20s %10" PRIu32 "\n", "vocabulary", model->vocabulary);
+    printf("  %-20s %10" PRIu32 "\n", "context", model->context);
+}
+
+/* Whether texts and chats can be served; token ids always can. */
+static void print_text(const struct gguf *file)
+{
+    struct chat_template *template_ = NULL;
+    struct tokenizer *tokenizer = NULL;
+    struct fault fault = {0};
+
+    if (tokenizer_open_gguf(file, &tokenizer, &fault) < 0)
+        printf("\ntokenizer: %s\n", fault.message);
+    else
+        printf("\ntokenizer: %" PRIu32 " tokens\n", tokenizer_count(tokenizer));
+    if (chat_template_open_gguf(file, &template_, &fault) < 0 ||
+        chat_template_check(template_, &fault) < 0)
+        printf("chat template: %s\n", fault.message);
+    else
+        printf("chat template: known\n");
+    chat_template_close(template_);
+    tokenizer_close(tokenizer);
+}
+
+static int print_plan(const struct config *config, const char *path, struct fault *fault)
+{
+    struct engine_options options;
+    struct engine_memory memory;
+    struct engine_limits limits;
+    int r;
+
+    startup_engine_options(config, path, NULL, &options);
+    r = engine_plan(&options, &memory, &limits, fault);
+    if (r < 0)
+        return r;
+    printf("\nmemory plan for %" PRIu32 " sequences of %" PRIu32 " tokens at most\n",
+           limits.batch.rows, limits.context);
+    print_bytes("weights", memory.weights);
+    print_bytes("kv cache", memory.kv_cache);
+    print_bytes("activations", memory.activations);
+    print_bytes("request table", memory.request_table);
+    print_bytes("all together",
+                memory.weights + memory.kv_cache + memory.activations + memory.request_table);
+    print_bytes("available", memory.available);
+    printf("  %-20s %10" PRIu64 "  in %" PRIu32 " pages of %" PRIu32 "\n", "kv cache tokens",
+           (uint64_t)limits.page_count * limits.page_tokens, limits.page_count, limits.page_tokens);
+    return 0;
+}
+
+static int inspect(const struct config *config, const char *path, const struct gguf *file,
+                   struct fault *fault)
+{
+    struct model *model = NULL;
+    char size[BYTES_TEXT_ROOM];
+    int r;
+
+    progress_bytes_print(gguf_bytes(file), size, sizeof size);
+    printf("file: %s\n  GGUF version %" PRIu32 ", %s\n", path, gguf_version(file), size);
+    print_keys(file);
+    print_types(file);
+    if (config->tensors)
+        print_tensors(file);
+    print_text(file);
+    r = model_open(file, &model, fault);
+    if (r < 0)
+        return r;
+    print_model(model);
+    model_close(model);
+    return print_plan(config, path, fault);
+}
+
+int command_inspect(const struct config *config, struct fault *fault)
+{
+    const char *path = config->operand_count > 0 ? config->operands[0] : NULL;
+    struct gguf *file = NULL;
+    char found[PATH_BYTES_MAX];
+    int r;
+
+    if (!path) {
+        r = startup_model_path(config, found, sizeof found, fault);
+        if (r < 0)
+            return r;
+        path = found;
+    }
+    r = gguf_open(path, &file, fault);
+    if (r == 0)
+        r = inspect(config, path, file, fault);
+    gguf_close(file);
+    if (fflush(stdout) != 0 && r == 0)
+        r = fault_errno(fault, "Cannot write to standard output");
+    return r;
+}
