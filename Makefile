@@ -1,5 +1,10 @@
-# Plain GNU make, no configure step, everything into build/.
-# `make help` lists the targets.
+# Plain GNU make, no configure step, everything into build/. `make help` lists the targets.
+
+# Build on every processor unless told otherwise with -j.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+.DELETE_ON_ERROR:
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -9,14 +14,17 @@ SANITIZE ?=
 
 VERSION := 0.1.0
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+ARCH := $(shell uname -m)
+PYTHON ?= python3
+VENV := build/venv
 
 PACKAGES := libuv libmicrohttpd jansson libpcre2-8 libutf8proc libxxhash inih
 CPPFLAGS += -I. -D_GNU_SOURCE $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
             -Wwrite-strings -Wpointer-arith -Wundef
-# No -ffast-math: results then depend on the number of threads.
-CFLAGS += -std=gnu17 $(OPT) -g -fno-omit-frame-pointer -ffp-contract=off -pthread $(WARNINGS) $(SANITIZE)
+# No -ffast-math: results would depend on the number of threads.
+CFLAGS += -std=gnu17 $(OPT) -g -fno-omit-frame-pointer -ffp-contract=off -pthread $(WARNINGS) \
+          $(SANITIZE)
 LDFLAGS += -pthread $(SANITIZE)
 LDLIBS += $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm -ldl
 
@@ -28,12 +36,97 @@ OBJECTS := $(SOURCES:%.c=$(BUILD)/obj/%.o)
 LIBRARY := $(BUILD)/libweft.a
 UNIT_SOURCES := $(sort $(shell find tests/unit tests/sim tests/golden -name 'test_*.c' 2>/dev/null))
 UNIT_TESTS := $(UNIT_SOURCES:tests/%.c=$(BUILD)/tests/%)
+FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+CODE := $(shell find config kernels engine scheduler server tests -name '*.[ch]')
 
-.PHONY: all help deps unit-tests clean
-all: $(BUILD)/weft
+# What the tests see: the binary and the build that they belong to.
+RUN_TESTS = WEFT_BINARY=$(abspath $(BUILD)/weft) $(PYTHON) tests/run --build $(BUILD)
+
+.PHONY: all help deps serve quick test asan ubsan tsan fuzz tidy format format-check golden bench \
+        bundle docs install clean unit-tests venv
+
+##@ Build and run
+all: $(BUILD)/weft ## the server, build/weft (also: make CC=clang)
+
+help: ## this list
+	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } \
+	    /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+deps: ## install what building and testing needs (deploy/packages.txt)
+	@deploy/deps build test
+
+serve: ## install what is missing, build, fetch the demo model, serve it [ARGS="--port 0"]
+	@deploy/deps build
+	@$(MAKE) --no-print-directory $(BUILD)/weft
+	@deploy/fetch-demo-model
+	@exec $(BUILD)/weft serve $(ARGS)
+
+clean: ## remove build/
+	rm -rf build $(BUILD)
+
+##@ Test
+quick: $(BUILD)/weft $(UNIT_TESTS) ## what needs neither network nor Python packages, in a minute
+	@$(RUN_TESTS) --quick
+
+test: $(BUILD)/weft $(UNIT_TESTS) $(VENV)/ready ## every test [T=kv_pages, T=protocol/framing]
+	@deploy/fetch-demo-model
+	@$(RUN_TESTS) $(T)
+
+asan: ## the same with the address sanitizer
+	@$(MAKE) test BUILD=build/asan OPT=-O1 SANITIZE='-fsanitize=address'
+ubsan: ## the same with the undefined-behaviour sanitizer
+	@$(MAKE) test BUILD=build/ubsan OPT=-O1 \
+	    SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all'
+tsan: ## the same with the thread sanitizer
+	@$(MAKE) test BUILD=build/tsan OPT=-O1 SANITIZE='-fsanitize=thread'
+
+fuzz: $(FUZZERS:%=build/fuzz/%) ## fuzz one target [F=gguf SECS=60], or each in turn
+	@tests/fuzz/run "$(or $(SECS),60)" $(or $(F),$(FUZZERS))
+
+tidy: $(BUILD)/weft ## floors, doors, limits, format, headers, generated pages, both compilers
+	@$(RUN_TESTS) tidy
+
+format: ## let clang-format lay out all C
+	clang-format -i $(CODE)
+format-check: ## say what `make format` would change
+	clang-format --dry-run --Werror $(CODE)
+
+golden: ## remake the reference files that the tests compare with
+	@set -e; for script in $(wildcard tests/golden/make_*.py); do $(PYTHON) $$script; done
+
+bench: $(BUILD)/weft $(VENV)/ready ## speed of the engine, then of streams over HTTP
+	@deploy/fetch-demo-model
+	$(BUILD)/weft bench
+	$(VENV)/bin/python tests/load/load.py --binary $(BUILD)/weft
+
+##@ Ship
+bundle: $(BUILD)/weft ## build/weft-VERSION-linux-ARCH/, which runs on any Linux of glibc >= 2.36
+	@deploy/bundle $(BUILD)/weft build/weft-$(VERSION)-linux-$(ARCH)
+
+docs: $(BUILD)/weft ## remake the generated pages
+	$(BUILD)/weft docs options > docs/options.md
+	$(BUILD)/weft docs config > deploy/weft.conf
+
+install: $(BUILD)/weft ## into $(DESTDIR)$(PREFIX), by default /usr/local
+	install -D -m 755 $(BUILD)/weft $(DESTDIR)$(PREFIX)/bin/weft
+	install -D -m 755 deploy/fetch-demo-model $(DESTDIR)$(PREFIX)/bin/weft-fetch-demo-model
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weft README.md docs/*.md
+	install -D -m 644 deploy/weft.conf $(DESTDIR)$(PREFIX)/share/doc/weft/weft.conf
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|@PREFIX@|$(PREFIX)|' deploy/systemd/weft.service \
+	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/weft.service
+
+# ---- how things are made ------------------------------------------------------------------------
+
+# Objects depend on this file, which changes when the compiler or its flags do.
+FLAGS = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
+FORCE:
 
 $(BUILD)/weft: $(BUILD)/obj/server/main.o $(LIBRARY)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LDLIBS)
 
 $(LIBRARY): $(OBJECTS)
 	@rm -f $@
@@ -41,13 +134,13 @@ $(LIBRARY): $(OBJECTS)
 
 # Kernels for one instruction set are chosen at run time, so only their files are compiled for it.
 $(BUILD)/obj/%_avx2.o: ISA := -mavx2 -mfma -mf16c
-$(BUILD)/obj/%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+$(BUILD)/obj/%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+                                -mavx512vnni
+$(BUILD)/obj/server/%.o: CPPFLAGS += -DWEFT_VERSION='"$(VERSION)"' -DWEFT_COMMIT='"$(COMMIT)"'
 
-$(BUILD)/obj/%.o: %.c
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
-
-$(BUILD)/obj/server/%.o $(BUILD)/obj/config/%.o: CPPFLAGS += -DWEFT_VERSION='"$(VERSION)"' -DWEFT_COMMIT='"$(COMMIT)"'
 
 # A unit test is one file; it links what it uses from the library.
 $(BUILD)/tests/%: tests/%.c $(LIBRARY)
@@ -56,7 +149,19 @@ $(BUILD)/tests/%: tests/%.c $(LIBRARY)
 
 unit-tests: $(UNIT_TESTS)
 
-clean:
-	rm -rf $(BUILD)
+# A fuzzer is compiled with all that it reaches, instrumented.
+build/fuzz/%: tests/fuzz/fuzz_%.c $(SOURCES)
+	@mkdir -p $(@D)
+	@$(MAKE) CC=clang BUILD=build/fuzz OPT=-O1 \
+	    SANITIZE='-fsanitize=fuzzer-no-link,address,undefined' build/fuzz/libweft.a
+	clang $(CPPFLAGS) $(CFLAGS) -O1 -fsanitize=fuzzer,address,undefined -o $@ $< \
+	    build/fuzz/libweft.a $(LDFLAGS) $(LDLIBS)
+
+# The clients that the tests drive, at the versions of tests/requirements.txt.
+venv: $(VENV)/ready
+$(VENV)/ready: tests/requirements.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 -include $(OBJECTS:.o=.d) $(BUILD)/obj/server/main.d $(UNIT_TESTS:%=%.d)
