@@ -102,6 +102,7 @@ static void fill_options(struct serve *serve, const struct config *config)
         .vocabulary = limits->vocabulary,
         .created = clock_wall_seconds(),
         .choices_max = config->max_choices,
+        .strict_max_tokens = config->strict_max_tokens,
     };
 }
 
@@ -128,7 +129,8 @@ static int start_threads(struct serve *serve, const struct config *config, struc
         return r;
     scheduling.bell_data = server->loop;
     preparing.bell_data = server->loop;
-    if (metrics_open(serve->model_id, &server->metrics) < 0)
+    if (metrics_open(serve->model_id, engine_limits(serve->engine)->page_tokens,
+                     &server->metrics) < 0)
         return fault_set(fault, E_MEMORY, "no memory for the metrics");
     r = scheduler_open(serve->engine, &scheduling, &server->scheduler, fault);
     if (r < 0)

@@ -210,6 +210,8 @@ static void feed(struct exchange *exchange, const struct event *event)
     if (heard && reply_streams(exchange->reply) && event->kind != EVENT_FAILURE)
         begin_stream(exchange);
     reply_feed(exchange->reply, event, &exchange->out, &action);
+    if (action.token_gap_ns > 0)
+        metrics_token_gap(exchange->all->server->metrics, action.token_gap_ns);
     if (action.failed)
         exchange_cancel(exchange); /* the other choices */
     else if (action.cancel_choice)

@@ -1,7 +1,7 @@
 /* metrics.h -- counters and histograms of the server, and the text that Prometheus reads.
  *
- * Loop thread only. Gauges and the scheduler's own counters come from its statistics at the time of writing, so
- * they are right when nothing runs, too. */
+ * Loop thread only. Gauges and the scheduler's own counters come from its statistics at the time of
+ * writing, so they are right when nothing runs, too. */
 #ifndef WEFT_METRICS_H
 #define WEFT_METRICS_H
 
@@ -11,17 +11,24 @@
 
 struct metrics;
 
-int metrics_open(const char *model_id, struct metrics **ret_metrics); /* 0 or -ENOMEM */
-void metrics_close(struct metrics *metrics);                          /* NULL is fine */
+/* `page_tokens` is the engine's: tokens in a KV page. Returns 0 or -ENOMEM. */
+int metrics_open(const char *model_id, uint32_t page_tokens, struct metrics **ret_metrics);
+void metrics_close(struct metrics *metrics); /* NULL is fine */
 
-/* One HTTP exchange ended. `route` and `method` are lent; unknown paths are "other". A client that left is 499. */
+/* One HTTP exchange ended. `route` and `method` are lent; unknown paths are "other". A client that
+ * left is 499. */
 void metrics_http(struct metrics *metrics, const char *route, const char *method, int status,
                   double seconds);
 /* One inference request ended, in whatever way, `seconds` after its first header. */
 void metrics_request(struct metrics *metrics, const struct reply_summary *summary, double seconds);
 
+/* A token came so long after the one before of its choice (reply_action). */
+void metrics_token_gap(struct metrics *metrics, uint64_t gap_ns);
+
 /* Appends the whole exposition (text format 0.0.4). */
 void metrics_write(const struct metrics *metrics, const struct scheduler_stats *stats,
                    struct buf *text);
+/* Appends docs/metrics.md. */
+void metrics_docs(struct buf *text);
 
 #endif

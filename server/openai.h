@@ -1,8 +1,9 @@
-/* openai.h -- between JSON and requests, between events and JSON: the OpenAI endpoints without HTTP.
+/* openai.h -- between JSON and requests, between events and JSON: the OpenAI endpoints without
+ * HTTP.
  *
- * Parsing runs on a prepare thread and gives a request (for the scheduler) and a reply (for the loop). The
- * reply turns events into bytes: text pieces, stop strings, log-probabilities, usage, in the endpoint's shape,
- * streamed or whole. Knows no socket; the exchange moves the bytes. */
+ * Parsing runs on a prepare thread and gives a request (for the scheduler) and a reply (for the
+ * loop). The reply turns events into bytes: text pieces, stop strings, log-probabilities, usage, in
+ * the endpoint's shape, streamed or whole. Knows no socket; the exchange moves the bytes. */
 #ifndef WEFT_OPENAI_H
 #define WEFT_OPENAI_H
 
@@ -20,22 +21,24 @@
 struct openai_context {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template;
-    const char *model_id;    /* the served name */
-    uint32_t context;        /* tokens a sequence may hold */
+    const char *model_id; /* the served name */
+    uint32_t context;     /* tokens a sequence may hold */
     uint32_t vocabulary;
-    uint64_t created;        /* Unix time at start: `created` of the model */
-    uint32_t choices_max;    /* n, and prompts x n */
+    uint64_t created;       /* Unix time at start: `created` of the model */
+    uint32_t choices_max;   /* n, and prompts x n */
+    bool strict_max_tokens; /* a max_tokens above the room left is an error, not lowered */
 };
 
 struct reply; /* one answer being built; belongs to the loop once the request is submitted */
 
 enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETIONS };
 
-/* Reads a body. On success both are the caller's (the reply owns its own memory). On failure `error` is filled
- * and nothing is returned. Checks everything that can be checked before the first token. */
-int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context, const char *body,
-                 size_t bytes, struct request **ret_request, struct reply **ret_reply,
-                 struct api_error *error);
+/* Reads a body. On success both are the caller's (the reply owns its own memory). On failure
+ * `error` is filled and nothing is returned. Checks everything that can be checked before the first
+ * token. */
+int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context,
+                 const char *body, size_t bytes, struct request **ret_request,
+                 struct reply **ret_reply, struct api_error *error);
 
 void reply_close(struct reply *reply); /* NULL is fine */
 bool reply_streams(const struct reply *reply);
@@ -43,20 +46,23 @@ const char *reply_id(const struct reply *reply); /* "chatcmpl-..." */
 
 /* What the loop must do after an event. */
 struct reply_action {
-    bool finished;        /* every choice has ended: the answer is whole */
-    bool cancel_choice;   /* a stop string ended this choice: tell the scheduler */
+    bool finished;      /* every choice has ended: the answer is whole */
+    bool cancel_choice; /* a stop string ended this choice: tell the scheduler */
     uint32_t choice;
-    bool failed;          /* EVENT_FAILURE: `error` holds what to answer (before headers) */
+    bool failed; /* EVENT_FAILURE: `error` holds what to answer (before headers) */
     struct api_error error;
+    uint64_t
+        token_gap_ns; /* from the choice's token before to this one; 0: there is no such pair */
 };
 
-/* Streaming: appends whole SSE events to `out` (several or none), the last of them "data: [DONE]". Not streaming:
- * appends nothing until finished, then the whole body. Failures after the headers are one error event and [DONE]. */
+/* Streaming: appends whole SSE events to `out` (several or none), the last of them "data: [DONE]".
+ * Not streaming: appends nothing until finished, then the whole body. Failures after the headers
+ * are one error event and [DONE]. */
 void reply_begin(struct reply *reply, struct buf *out); /* role chunks, at the head of a stream */
 void reply_feed(struct reply *reply, const struct event *event, struct buf *out,
                 struct reply_action *ret_action);
 
-/* For the log line and the metrics. */
+/* For the log line and the metrics. Counts are of all choices, times and `finish` of the first. */
 struct reply_summary {
     uint32_t prompt_tokens;
     uint32_t generated_tokens;
@@ -64,7 +70,7 @@ struct reply_summary {
     uint64_t queued_ns;
     uint64_t prefill_ns;
     uint64_t decode_ns;
-    const char *finish; /* "stop", "length", "cancelled", "error" of the first choice */
+    const char *finish; /* "stop", "length", "cancelled", "error" */
 };
 void reply_summary_get(const struct reply *reply, struct reply_summary *ret_summary);
 
