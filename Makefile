@@ -142,10 +142,15 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
+# Every unit test can make its n-th allocation fail: tests/lib/failing_malloc.h.
+FAILING_MALLOC := $(BUILD)/obj/tests/lib/failing_malloc.o
+WRAP := $(foreach f,malloc calloc realloc aligned_alloc posix_memalign strdup strndup,-Wl,--wrap=$(f))
+
 # A unit test is one file; it links what it uses from the library.
-$(BUILD)/tests/%: tests/%.c $(LIBRARY)
+$(BUILD)/tests/%: tests/%.c $(LIBRARY) $(FAILING_MALLOC)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(LIBRARY) $(LDFLAGS) -lcmocka $(LDLIBS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(LIBRARY) $(FAILING_MALLOC) \
+	    $(LDFLAGS) $(WRAP) -lcmocka $(LDLIBS)
 
 unit-tests: $(UNIT_TESTS)
 
