@@ -1,14 +1,15 @@
 /* backend.h -- what a device must be able to do: at most 20 functions, coarse on purpose.
  *
- * forward.c walks the layers and calls the operations below; a backend is free to fuse inside one, and to
- * skip what it did in the one before. A backend is opened once, loads the weights, reserves all memory, and
- * from then on allocates nothing.
+ * forward.c walks the layers and calls the operations below; a backend is free to fuse inside one,
+ * and to skip what it did in the one before. A backend is opened once, loads the weights, reserves
+ * all memory, and from then on allocates nothing.
  *
- * The CPU backend computes when it is called (`synchronous`): lane.c gives it a thread, so that submit
- * returns at once. A CUDA backend only enqueues, and `wait` waits for an event.
+ * The CPU backend computes when it is called (`synchronous`): lane.c gives it a thread, so that
+ * submit returns at once. A CUDA backend only enqueues, and `wait` waits for an event.
  *
- * `struct work` is one step seen by rows of tokens: what begin() derived from the batch and the request
- * table. A segment is one sequence's consecutive tokens: a prefill chunk, or one decode token. */
+ * `struct work` is one step seen by rows of tokens: what begin() derived from the batch and the
+ * request table. A segment is one sequence's consecutive tokens: a prefill chunk, or one decode
+ * token. */
 #ifndef WEFT_BACKEND_H
 #define WEFT_BACKEND_H
 
@@ -28,18 +29,18 @@ struct work_segment {
     uint32_t row;         /* of the request table */
     uint32_t first_token; /* index into the step's tokens */
     uint32_t token_count;
-    uint32_t position;    /* of the first token */
+    uint32_t position;     /* of the first token */
     const uint32_t *pages; /* the row's page table, page numbers by position / page_tokens */
 };
 
 /* A position whose logits are wanted. */
 struct work_output {
-    uint32_t token;      /* index into the step's tokens */
+    uint32_t token; /* index into the step's tokens */
     uint32_t row;
-    bool sample;         /* draw the row's next token */
-    int32_t target;      /* prompt log-probabilities: the next prompt token, else -1 */
-    uint32_t result;     /* index into step.rows (sample) */
-    uint32_t prompt;     /* index into step.prompts (target >= 0) */
+    bool sample;     /* draw the row's next token */
+    int32_t target;  /* prompt log-probabilities: the next prompt token, else -1 */
+    uint32_t result; /* index into step.rows (sample) */
+    uint32_t prompt; /* index into step.prompts (target >= 0) */
 };
 
 struct work {
@@ -59,12 +60,12 @@ struct backend_options {
     struct engine_progress progress;
 };
 
-/* What the memory plan needs to know before anything is taken. */
+/* What the memory plan needs to know before anything is taken, in bytes. */
 struct backend_costs {
-    uint64_t weights;      /* bytes this backend will keep for the model's weights, beside the mapped file */
-    uint64_t activations;  /* for the given limits */
-    uint64_t page;         /* one KV page, all layers */
-    uint64_t available;    /* bytes this device can give now */
+    uint64_t weights;     /* what is kept for the model's weights beside the mapped file */
+    uint64_t activations; /* for the given limits */
+    uint64_t page;        /* one KV page, all layers */
+    uint64_t available;   /* what this device can give now */
 };
 
 struct backend_ops {
@@ -76,8 +77,9 @@ struct backend_ops {
                 struct fault *fault);
     void (*close)(struct backend *backend);
     const char *(*describe)(const struct backend *backend); /* "cpu (2 threads, avx512-vnni)" */
-    int (*costs)(struct backend *backend, const struct model *model, const struct engine_limits *limits,
-                 struct backend_costs *ret_costs, struct fault *fault);
+    int (*costs)(struct backend *backend, const struct model *model,
+                 const struct engine_limits *limits, struct backend_costs *ret_costs,
+                 struct fault *fault);
     int (*load)(struct backend *backend, struct model *model, struct fault *fault);
     int (*reserve)(struct backend *backend, const struct model *model,
                    const struct engine_limits *limits, struct fault *fault);
@@ -89,7 +91,8 @@ struct backend_ops {
     void (*attention_in)(struct backend *backend, uint32_t layer);
     void (*attention)(struct backend *backend, uint32_t layer);
     void (*attention_out)(struct backend *backend, uint32_t layer); /* product, plus the residual */
-    void (*mlp)(struct backend *backend, uint32_t layer); /* norm, gate and up, activation, down, residual */
+    /* norm, gate and up, activation, down, residual */
+    void (*mlp)(struct backend *backend, uint32_t layer);
     void (*head)(struct backend *backend); /* final norm and logits of the outputs */
     /* Samples the outputs by the request table and writes results into the step. */
     int (*sample)(struct backend *backend, struct request_table *table, struct step *step);

@@ -1,18 +1,20 @@
-/* batch.h -- what one step shall do: the changes to the request table, the prefill rows, the decode rows.
+/* batch.h -- what one step shall do: the changes to the request table, the prefill rows, the decode
+ * rows.
  *
- * The request table lives on the device, a row per running sequence: last token, position, page table,
- * sampling parameters, random counter, stop ids, tokens left. The scheduler sends only what changed;
- * in steady decoding a batch is a list of rows and nothing else. Changes apply in this order before
- * the step computes: close, open, grant. A row may be closed and opened anew in one batch.
+ * The request table lives on the device, a row per running sequence: last token, position, page
+ * table, sampling parameters, random counter, stop ids, tokens left. The scheduler sends only what
+ * changed; in steady decoding a batch is a list of rows and nothing else. Changes apply in this
+ * order before the step computes: close, open, grant. A row may be closed and opened anew in one
+ * batch.
  *
  * A decode row continues from the token that the *device* sampled last, which the host may not know
- * yet. A row that ended on the device (end token, length) stays in later batches as a padding row until
- * the host has heard of it and closes it; its step_row says STEP_ROW_IDLE.
+ * yet. A row that ended on the device (end token, length) stays in later batches as a padding row
+ * until the host has heard of it and closes it; its step_row says STEP_ROW_IDLE.
  *
  * Lifetimes. The arrays of a batch belong to whoever called batch_open() and are reused. What a
- * `batch_opening` points to is lent to the engine from the submit that opens the row until the step that
- * closes it has completed: the scheduler keeps a sequence's tokens and parameters at a fixed address that
- * long, and appends the tokens it hears of (never changing earlier ones).
+ * `batch_opening` points to is lent to the engine from the submit that opens the row until the step
+ * that closes it has completed: the scheduler keeps a sequence's tokens and parameters at a fixed
+ * address that long, and appends the tokens it hears of (never changing earlier ones).
  *
  * Owner: scheduler (two in flight and one being planned). */
 #ifndef WEFT_BATCH_H
@@ -33,9 +35,9 @@ struct logit_bias {
     float bias;
 };
 
-/* How a row chooses its tokens. Processors apply in this order, each on the result of the one before:
- * logit_bias, repetition, frequency and presence penalty, temperature, top_k, top_p, min_p, typical_p.
- * Neutral values switch a processor off. */
+/* How a row chooses its tokens. Processors apply in this order, each on the result of the one
+ * before: logit_bias, repetition, frequency and presence penalty, temperature, top_k, top_p, min_p,
+ * typical_p. Neutral values switch a processor off. */
 struct sampling {
     float temperature;        /* 0 = greedy (the likeliest token, lowest id on a tie) */
     uint32_t top_k;           /* 0 = off */
@@ -45,13 +47,13 @@ struct sampling {
     float repetition_penalty; /* 1 = off; over prompt and generated tokens */
     float frequency_penalty;  /* 0 = off; over generated tokens */
     float presence_penalty;   /* 0 = off; over generated tokens */
-    uint64_t seed;            /* with `stream` and the position the whole key of the random number */
-    uint32_t stream;          /* tells choices of one request apart */
-    int32_t logprobs;         /* LOGPROBS_NONE, or how many alternatives (0..TOP_LOGPROBS_MAX) */
-    int32_t prompt_logprobs;  /* the same for the prompt's tokens, each time they are computed */
-    uint32_t min_tokens;      /* end and stop tokens cannot be drawn before so many */
-    bool ignore_eos;          /* the model's end tokens do not end the sequence */
-    uint32_t stop_count;      /* tokens that end it besides the model's own */
+    uint64_t seed;           /* with `stream` and the position the whole key of the random number */
+    uint32_t stream;         /* tells choices of one request apart */
+    int32_t logprobs;        /* LOGPROBS_NONE, or how many alternatives (0..TOP_LOGPROBS_MAX) */
+    int32_t prompt_logprobs; /* the same for the prompt's tokens, each time they are computed */
+    uint32_t min_tokens;     /* end and stop tokens cannot be drawn before so many */
+    bool ignore_eos;         /* the model's end tokens do not end the sequence */
+    uint32_t stop_count;     /* tokens that end it besides the model's own */
     const int32_t *stop_tokens;
     uint32_t bias_count;
     const struct logit_bias *biases;
@@ -75,9 +77,9 @@ struct batch_grant {
     uint32_t page;  /* page number in the pool */
 };
 
-/* `count` tokens of the row's own `tokens`, from `position` on. When position + count == the opening's
- * token_count the chunk is the last: the step samples the row's next token from it (unless tokens_left
- * is 0), and the row may decode from the next batch on. */
+/* `count` tokens of the row's own `tokens`, from `position` on. When position + count == the
+ * opening's token_count the chunk is the last: the step samples the row's next token from it
+ * (unless tokens_left is 0), and the row may decode from the next batch on. */
 struct batch_prefill {
     uint32_t row;
     uint32_t position;

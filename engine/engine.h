@@ -1,12 +1,12 @@
 /* engine.h -- a model that can take one step for a batch: all that the scheduler sees.
  *
  *     engine_submit(batch N)          returns at once
- *     engine_submit(batch N+1)        two may be in flight: N+1 starts from tokens that the host does
- *     engine_complete() -> step N     not know yet
+ *     engine_submit(batch N+1)        two may be in flight: N+1 starts from tokens
+ *     engine_complete() -> step N     that the host does not know yet
  *     engine_submit(batch N+2) ...
  *
- * One thread (the scheduler's) calls everything here except engine_limits(). A device error is sticky:
- * once a call returned E_DEVICE every later one does. */
+ * One thread (the scheduler's) calls everything here except engine_limits(). A device error is
+ * sticky: once a call returned E_DEVICE every later one does. */
 #ifndef WEFT_ENGINE_H
 #define WEFT_ENGINE_H
 
@@ -26,8 +26,8 @@ enum engine_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_NULL };
 /* ACTIVATIONS_INT16: 16 bits per block of 32, as exact as float32 in practice. */
 enum cpu_activations { ACTIVATIONS_INT16, ACTIVATIONS_F32, ACTIVATIONS_INT8 };
 
-/* Long work shows itself: called on the opening thread, at most every 50 ms and at the end of a phase
- * (done == total, then with its seconds). NULL is fine. */
+/* Long work shows itself: called on the opening thread, at most every 50 ms and at the end of a
+ * phase (done == total, then with its seconds). NULL is fine. */
 struct engine_progress {
     void (*report)(void *data, const char *phase, uint64_t done, uint64_t total, double seconds);
     void *data;
@@ -50,10 +50,10 @@ struct engine_limits {
     struct batch_limits batch;
     uint32_t page_tokens;
     uint32_t page_count;
-    uint32_t context;        /* tokens a sequence may hold, prompt and answer */
-    uint32_t pages_per_row;  /* (context + page_tokens - 1) / page_tokens */
-    uint32_t vocabulary;     /* token ids are below this */
-    uint32_t end_count;      /* the model's end-of-generation tokens */
+    uint32_t context;       /* tokens a sequence may hold, prompt and answer */
+    uint32_t pages_per_row; /* (context + page_tokens - 1) / page_tokens */
+    uint32_t vocabulary;    /* token ids are below this */
+    uint32_t end_count;     /* the model's end-of-generation tokens */
     const int32_t *end_tokens;
 };
 
@@ -66,12 +66,12 @@ struct engine_memory {
     uint64_t available; /* what the plan was made against */
 };
 
-/* Reads the model and takes all memory that will ever be needed. Faults: a missing, hostile or unsupported
- * file; a plan that cannot fit (with the numbers). */
+/* Reads the model and takes all memory that will ever be needed. Faults: a missing, hostile or
+ * unsupported file; a plan that cannot fit (with the numbers). */
 int engine_open(const struct engine_options *options, struct engine **ret_engine,
                 struct fault *fault);
-/* The memory plan alone, for `inspect`: what engine_open() would take, with the same faults, but nothing is taken
- * and no weight is read. The limits' `end_tokens` is NULL. */
+/* The memory plan alone, for `inspect`: what engine_open() would take, with the same faults, but
+ * nothing is taken and no weight is read. The limits' `end_tokens` is NULL. */
 int engine_plan(const struct engine_options *options, struct engine_memory *ret_memory,
                 struct engine_limits *ret_limits, struct fault *fault);
 void engine_close(struct engine *engine); /* NULL is fine; waits for steps in flight */
@@ -81,8 +81,9 @@ const struct engine_memory *engine_memory(const struct engine *engine);
 const char *engine_device_name(const struct engine *engine); /* "cpu (2 threads, avx512-vnni)" */
 /* The model file, for the tokenizer and templates; lives as long as the engine. */
 const struct gguf *engine_gguf(const struct engine *engine);
-/* The file's tokenizer, immutable and the engine's own. A file without one, or with one that is not read here,
- * still opens (token ids in, token ids out): then this returns E_NOT_FOUND or E_UNSUPPORTED and says why. */
+/* The file's tokenizer, immutable and the engine's own. A file without one, or with one that is not
+ * read here, still opens (token ids in, token ids out): then this returns E_NOT_FOUND or
+ * E_UNSUPPORTED and says why. */
 int engine_tokenizer(const struct engine *engine, const struct tokenizer **ret_tokenizer,
                      struct fault *fault);
 
@@ -122,7 +123,8 @@ struct step_prompt {
     struct token_logprob top[TOP_LOGPROBS_MAX];
 };
 
-/* Results of one batch: first one step_row per prefill in the batch's order, then one per decode row. */
+/* Results of one batch: first one step_row per prefill in the batch's order, then one per decode
+ * row. */
 struct step {
     uint64_t number; /* the batch's */
     uint32_t row_count;
@@ -133,8 +135,8 @@ struct step {
     uint64_t ended_ns;
 };
 
-/* Submits the next step. Never waits. Returns 0; E_FULL with two in flight; E_DEVICE. The batch's lists
- * are free for reuse when its step has completed, not before. */
+/* Submits the next step. Never waits. Returns 0; E_FULL with two in flight; E_DEVICE. The batch's
+ * lists are free for reuse when its step has completed, not before. */
 int engine_submit(struct engine *engine, const struct batch *batch, struct fault *fault);
 /* Waits for the oldest step in flight. Returns 0, E_INVALID when none is in flight, E_DEVICE. */
 int engine_complete(struct engine *engine, struct step *ret_step, struct fault *fault);

@@ -6,7 +6,8 @@
 #include "engine/model.h"
 
 /* One step: computes the work's tokens and lets the backend sample its outputs into `step`, which
- * request_table_begin() has set up. Work without tokens costs nothing. Returns 0 or the backend's code. */
+ * request_table_begin() has set up. Work without tokens costs nothing. Returns 0 or the backend's
+ * code. */
 int forward(const struct backend_ops *ops, struct backend *backend, const struct model *model,
             struct work *work, struct request_table *table, struct step *step);
 

@@ -1,10 +1,11 @@
 /* gguf.h -- a GGUF file, memory-mapped: its metadata and where its tensors lie.
  *
- *     magic "GGUF" | version 2 or 3 | tensor count | key count | keys ... | tensor entries ... | padding | data
+ *     "GGUF" | version 2 or 3 | tensor count | key count | keys ... | tensors ... | padding | data
  *
- * (Format: ggml's docs/gguf.md.) Nothing is copied: strings and arrays point into the mapping. Every offset,
- * count, size and string length is checked against the file before use, so a truncated or hostile file is a
- * fault and never a crash (a file that others cut while it is mapped is beyond help). Immutable after opening: any thread may read. */
+ * (Format: ggml's docs/gguf.md.) Nothing is copied: strings and arrays point into the mapping.
+ * Every offset, count, size and string length is checked against the file before use, so a
+ * truncated or hostile file is a fault and never a crash (a file that others cut while it is mapped
+ * is beyond help). Immutable after opening: any thread may read. */
 #ifndef WEFT_GGUF_H
 #define WEFT_GGUF_H
 
@@ -19,8 +20,20 @@ enum { GGUF_DIMENSIONS_MAX = 4 };
 
 /* Value types, numbered as in the file. */
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64, GGUF_TYPE_COUNT,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_TYPE_COUNT,
 };
 
 struct gguf_string {
@@ -30,11 +43,12 @@ struct gguf_string {
 
 struct gguf_tensor {
     struct gguf_string name;
-    bool known;       /* false: a type that this version of weft does not read */
-    uint32_t code;    /* the file's own type number */
-    enum dtype type;  /* when known */
+    bool known;      /* false: a type that this version of weft does not read */
+    uint32_t code;   /* the file's own type number */
+    enum dtype type; /* when known */
     uint32_t dimension_count;
-    uint64_t dimensions[GGUF_DIMENSIONS_MAX]; /* fastest first: [columns, rows, ...]; unused ones are 1 */
+    uint64_t dimensions[GGUF_DIMENSIONS_MAX]; /* fastest first: [columns, rows, ...]; unused ones
+                                                 are 1 */
     const void *data; /* into the mapping, `bytes` long; aligned to 8 at least */
     size_t bytes;     /* 0 when the type is not known */
 };
@@ -43,7 +57,8 @@ struct gguf;
 
 /* `path` must be a regular file. */
 int gguf_open(const char *path, struct gguf **ret_file, struct fault *fault);
-/* The same over bytes in memory, aligned to 16, that outlive the file; `name` stands for the path. */
+/* The same over bytes in memory, aligned to 16, that outlive the file; `name` stands for the path.
+ */
 int gguf_open_memory(const void *data, size_t bytes, const char *name, struct gguf **ret_file,
                      struct fault *fault);
 void gguf_close(struct gguf *file); /* NULL is fine */
@@ -52,9 +67,11 @@ const char *gguf_path(const struct gguf *file);
 uint64_t gguf_bytes(const struct gguf *file);
 uint32_t gguf_version(const struct gguf *file);
 
-/* Metadata. Each returns 1 with the value, 0 when the key is absent, E_CORRUPT when it is there with another
- * type (the fault names the key). Integers of any width are accepted where they fit. */
-int gguf_get_u64(const struct gguf *file, const char *key, uint64_t *ret_value, struct fault *fault);
+/* Metadata. Each returns 1 with the value, 0 when the key is absent, E_CORRUPT when it is there
+ * with another type (the fault names the key). Integers of any width are accepted where they fit.
+ */
+int gguf_get_u64(const struct gguf *file, const char *key, uint64_t *ret_value,
+                 struct fault *fault);
 int gguf_get_f64(const struct gguf *file, const char *key, double *ret_value, struct fault *fault);
 int gguf_get_bool(const struct gguf *file, const char *key, bool *ret_value, struct fault *fault);
 int gguf_get_string(const struct gguf *file, const char *key, struct gguf_string *ret_value,
@@ -64,8 +81,9 @@ int gguf_get_string(const struct gguf *file, const char *key, struct gguf_string
 struct gguf_array {
     enum gguf_type type; /* of the elements; never GGUF_ARRAY */
     uint64_t count;
-    const uint8_t *data;        /* fixed-size elements, unaligned */
-    const uint64_t *string_at;  /* strings: offset of each from the start of the file; owned by the file */
+    const uint8_t *data; /* fixed-size elements, unaligned */
+    const uint64_t
+        *string_at; /* strings: offset of each from the start of the file; owned by the file */
     const struct gguf *file;
 };
 int gguf_get_array(const struct gguf *file, const char *key, struct gguf_array *ret_value,
@@ -74,10 +92,12 @@ struct gguf_string gguf_array_string(const struct gguf_array *array, uint64_t in
 int64_t gguf_array_int(const struct gguf_array *array, uint64_t index);
 double gguf_array_real(const struct gguf_array *array, uint64_t index);
 
-/* Writes a name or value for people: what is not printable UTF-8 becomes '?', what does not fit is cut. */
+/* Writes a name or value for people: what is not printable UTF-8 becomes '?', what does not fit is
+ * cut. */
 void gguf_string_print(struct gguf_string string, char *ret_text, size_t room);
 
-/* Walks the metadata for `inspect`: index < gguf_key_count(). Writes a short printable form of the value. */
+/* Walks the metadata for `inspect`: index < gguf_key_count(). Writes a short printable form of the
+ * value. */
 uint64_t gguf_key_count(const struct gguf *file);
 struct gguf_string gguf_key_name(const struct gguf *file, uint64_t index);
 void gguf_key_print(const struct gguf *file, uint64_t index, char *ret_text, size_t room);

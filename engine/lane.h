@@ -4,9 +4,9 @@
  *     lane          done:   5     > in flight job n is "slot n mod slots" to whoever posted it
  *     lane_wait()   waits until done > n
  *
- * Two counters and no lock: posting returns at once, whatever the lane does. An idle lane spins for at most
- * LANE_SPIN_US, then sleeps in the kernel until the next post. Waiting does not spin: a step is long beside a
- * wake-up, and the core is better left to those who compute.
+ * Two counters and no lock: posting returns at once, whatever the lane does. An idle lane spins for
+ * at most LANE_SPIN_US, then sleeps in the kernel until the next post. Waiting does not spin: a
+ * step is long beside a wake-up, and the core is better left to those who compute.
  *
  * lane_post(), lane_wait() and lane_close() belong to one thread. */
 #ifndef WEFT_LANE_H
@@ -25,7 +25,9 @@ int lane_open(void (*run)(void *data, uint32_t job), void *data, struct lane **r
               struct fault *fault);
 void lane_close(struct lane *lane); /* runs what was posted, then joins; NULL is fine */
 
-void lane_post(struct lane *lane);               /* the next job may run; all that it reads is visible to it */
-void lane_wait(struct lane *lane, uint32_t job); /* until that job is done, and what it wrote is visible */
+/* The next job may run; all that was written before is visible to it. */
+void lane_post(struct lane *lane);
+/* Waits until that job is done; all that it wrote is then visible. */
+void lane_wait(struct lane *lane, uint32_t job);
 
 #endif

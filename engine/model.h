@@ -1,10 +1,11 @@
 /* model.h -- a model as its architecture row describes it, bound to the memory of its file.
  *
- * Everything here is immutable after model_open() except weight.placed, which the backend fills while it
- * loads. Shapes: a weight has `rows` outputs and `columns` inputs; y[rows] = W[rows][columns] x[columns].
+ * Everything here is immutable after model_open() except weight.placed, which the backend fills
+ * while it loads. Shapes: a weight has `rows` outputs and `columns` inputs; y[rows] =
+ * W[rows][columns] x[columns].
  *
- * A weight may consist of several parts stacked by rows (q, k and v become one product), each with its own
- * number format, as files mix them. */
+ * A weight may consist of several parts stacked by rows (q, k and v become one product), each with
+ * its own number format, as files mix them. */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
 
@@ -51,7 +52,7 @@ struct layer {
     struct weight k_norm;
     struct weight attention_out;
     struct weight ffn_norm;
-    struct weight gate_up;        /* parts gate, up */
+    struct weight gate_up; /* parts gate, up */
     struct weight down;
 };
 
@@ -64,7 +65,7 @@ struct model {
     float norm_epsilon;
     float rope_base;
     float *rope_factors; /* [rope_size / 2]: each frequency is divided by its factor; NULL: none */
-    uint32_t rope_size;        /* dimensions of a head that rotate */
+    uint32_t rope_size;  /* dimensions of a head that rotate */
     uint32_t layer_count;
     uint32_t width;
     uint32_t heads;
@@ -72,20 +73,20 @@ struct model {
     uint32_t head_size;
     uint32_t ffn_width;
     uint32_t vocabulary;
-    uint32_t context;       /* as trained */
-    float attention_scale;  /* 1 / sqrt(head_size) unless the file says otherwise */
+    uint32_t context;        /* as trained */
+    float attention_scale;   /* 1 / sqrt(head_size) unless the file says otherwise */
     struct weight embedding; /* [vocabulary][width] */
     struct weight final_norm;
-    struct weight head;      /* [vocabulary][width]; the same part as the embedding where they are tied */
+    struct weight head;       /* [vocabulary][width]; the embedding's part where they are tied */
     struct weight rope_freqs; /* the file's factors, if it has any; rope_factors includes them */
     struct layer *layers;
-    uint64_t weight_bytes;   /* as in the file */
+    uint64_t weight_bytes; /* as in the file */
     uint64_t parameters;
 };
 
-/* Binds an opened file by its architecture's row. `file` must outlive the model. Faults: an architecture
- * that is not in the table (with the list and the closest), a missing tensor, a wrong shape, a format that
- * is not read (all by name). */
+/* Binds an opened file by its architecture's row. `file` must outlive the model. Faults: an
+ * architecture that is not in the table (with the list and the closest), a missing tensor, a wrong
+ * shape, a format that is not read (all by name). */
 int model_open(const struct gguf *file, struct model **ret_model, struct fault *fault);
 void model_close(struct model *model); /* NULL is fine */
 
