@@ -211,7 +211,7 @@ static int read_variable(struct config *config, const char *variable, struct fau
 struct line_reader {
     enum command command;
     int count;
-    char *const *arguments;
+    const char *const *arguments;
     int next;
 };
 
@@ -291,7 +291,7 @@ static int read_flag(struct line_reader *reader, struct line_flag *flag, struct 
 
 /* Calls for every argument; stops at --help with 1. With `only` nothing but that row is stored. */
 static int read_command_line(struct config *config, enum command command, int count,
-                             char *const *arguments, const struct option_row *only,
+                             const char *const *arguments, const struct option_row *only,
                              struct fault *fault)
 {
     struct line_reader reader = {.command = command, .count = count, .arguments = arguments};
@@ -348,7 +348,7 @@ static int check_operands(const struct config *config, enum command command, str
 }
 
 int config_init(struct config *config, enum command command, int argument_count,
-                char *const *arguments, char *const *environment, struct fault *fault)
+                const char *const *arguments, const char *const *environment, struct fault *fault)
 {
     const struct option_row *path_row = option_find("config", strlen("config"));
     int r;

@@ -58,7 +58,7 @@ struct config {
  * asked for (the config is filled as far as it was read); or a fault. config_fini() is due after
  * all three. */
 int config_init(struct config *config, enum command command, int argument_count,
-                char *const *arguments, char *const *environment, struct fault *fault);
+                const char *const *arguments, const char *const *environment, struct fault *fault);
 void config_fini(struct config *config);
 
 const char *command_name(enum command command);

@@ -44,7 +44,8 @@ static int run(enum command command, int count, char **arguments)
     struct config config;
     int r;
 
-    r = config_init(&config, command, count, arguments, environ, &fault);
+    r = config_init(&config, command, count, (const char *const *)arguments,
+                    (const char *const *)environ, &fault);
     if (r < 0) {
         r = complain(&fault, EXIT_USAGE);
     } else if (r > 0) {
