@@ -31,7 +31,7 @@ BAD = [
     ("titles", "tests/x.py", "#!/usr/bin/env python3\nimport os\n"),
     ("line_comments", "engine/x.c", "int x; // a number\n"),
     ("reminders", "docs/x.md", "TO" + "DO: more\n"),
-    ("own_words", "docs/x.md", "as issue 12 says\n"),
+    ("own_words", "docs/x.md", "as iss" + "ue 12 says\n"),
     ("own_words", "docs/x.md", f"in {pathlib.Path.home()}/x\n"),
     ("guards", "engine/x.h", "int x;\n"),
 ]
