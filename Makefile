@@ -5,6 +5,12 @@ ifeq ($(filter -j%,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell nproc)
 endif
 .DELETE_ON_ERROR:
+.SECONDARY:
+
+# One short line a file; `make V=1` shows whole commands.
+ifeq ($(V),)
+SAY = @echo '  $(1)  $@';
+endif
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -80,7 +86,7 @@ ubsan: ## the same with the undefined-behaviour sanitizer
 tsan: ## the same with the thread sanitizer
 	@$(MAKE) test BUILD=build/tsan OPT=-O1 SANITIZE='-fsanitize=thread'
 
-fuzz: $(FUZZERS:%=build/fuzz/%) ## fuzz one target [F=gguf SECS=60], or each in turn
+fuzz: $(addprefix build/fuzz/,$(or $(F),$(FUZZERS))) ## fuzz one target [F=gguf SECS=60], or each in turn
 	@tests/fuzz/run "$(or $(SECS),60)" $(or $(F),$(FUZZERS))
 
 tidy: $(BUILD)/weft ## floors, doors, limits, format, headers, generated pages, both compilers
@@ -126,11 +132,11 @@ $(BUILD)/flags: FORCE
 FORCE:
 
 $(BUILD)/weft: $(BUILD)/obj/server/main.o $(LIBRARY)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LDLIBS)
+	$(call SAY,link)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LDLIBS)
 
 $(LIBRARY): $(OBJECTS)
 	@rm -f $@
-	ar rcs $@ $(OBJECTS)
+	$(call SAY,ar  )ar rcs $@ $(OBJECTS)
 
 # Kernels for one instruction set are chosen at run time, so only their files are compiled for it.
 $(BUILD)/obj/%_avx2.o: ISA := -mavx2 -mfma -mf16c
@@ -140,7 +146,7 @@ $(BUILD)/obj/server/%.o: CPPFLAGS += -DWEFT_VERSION='"$(VERSION)"' -DWEFT_COMMIT
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
+	$(call SAY,cc  )$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
 # Every unit test can make its n-th allocation fail: tests/lib/failing_malloc.h.
 FAILING_MALLOC := $(BUILD)/obj/tests/lib/failing_malloc.o
@@ -149,18 +155,20 @@ WRAP := $(foreach f,malloc calloc realloc aligned_alloc posix_memalign strdup st
 # A unit test is one file; it links what it uses from the library.
 $(BUILD)/tests/%: tests/%.c $(LIBRARY) $(FAILING_MALLOC)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(LIBRARY) $(FAILING_MALLOC) \
+	$(call SAY,test)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(LIBRARY) $(FAILING_MALLOC) \
 	    $(LDFLAGS) $(WRAP) -lcmocka $(LDLIBS)
 
 unit-tests: $(UNIT_TESTS)
 
-# A fuzzer is compiled with all that it reaches, instrumented.
-build/fuzz/%: tests/fuzz/fuzz_%.c $(SOURCES)
-	@mkdir -p $(@D)
-	@$(MAKE) CC=clang BUILD=build/fuzz OPT=-O1 \
-	    SANITIZE='-fsanitize=fuzzer-no-link,address,undefined' build/fuzz/libweft.a
-	clang $(CPPFLAGS) $(CFLAGS) -O1 -fsanitize=fuzzer,address,undefined -o $@ $< \
+# A fuzzer and all that it reaches are instrumented. tests/fuzz/fuzz_gguf.c is `make fuzz F=gguf`.
+FUZZ_SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
+build/fuzz/%: tests/fuzz/fuzz_%.c fuzz-library
+	$(call SAY,fuzz)clang $(CPPFLAGS) $(CFLAGS) -O1 -fsanitize=fuzzer $(FUZZ_SANITIZE) -o $@ $< \
 	    build/fuzz/libweft.a $(LDFLAGS) $(LDLIBS)
+.PHONY: fuzz-library
+fuzz-library:
+	@$(MAKE) --no-print-directory CC=clang BUILD=build/fuzz OPT=-O1 \
+	    SANITIZE='-fsanitize=fuzzer-no-link $(FUZZ_SANITIZE)' build/fuzz/libweft.a
 
 # The clients that the tests drive, at the versions of tests/requirements.txt.
 venv: $(VENV)/ready
