@@ -1,0 +1,766 @@
+/* sample.c -- one row of logits to one token.
+ *
+ * Weights are exp((logit - max) / temperature), so the likeliest token weighs exactly 1 and nothing
+ * overflows. Without a filter the draw is an inverse CDF over the weights in the order of the ids:
+ * three passes over the row, nothing sorted. With one, the few tokens that can survive are gathered
+ * first:
+ *
+ *     count by distance from the maximum     [ 1 | 0 | 2 | 5 | 9 | 31 | 77 | ... ]   an eighth of a
+ * nat each top_k: the buckets up to the k-th      `----------------' top_p: until what lies further
+ * out is certainly less than 1 - p
+ *
+ * and the exact border inside them is found by a weighted quickselect. Sums run in fixed order and
+ * nothing here depends on the instruction set (no fused multiply-add), so a row gives the same
+ * token everywhere.
+ *
+ * Thread: any; all state is the caller's. */
+#include "kernels/cpu/sample.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+    LANES = 16,  /* independent float sums: wide enough for every vector unit */
+    BLOCK = 256, /* logits a block sum covers; block sums add up in double */
+    DISTANCE_BUCKETS = 512,
+    SELECT_SMALL = 24, /* below this an insertion sort is quicker than partitioning */
+};
+static const float BUCKETS_PER_NAT = 8.0f;
+/* exp(-87) is the smallest result that is a normal float; what lies below weighs nothing. */
+static const float EXPONENT_LOW = -87.0f;
+
+/* ---- random numbers ---- */
+
+void sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ret_words[4])
+{
+    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    uint32_t k0 = key[0], k1 = key[1];
+
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c[0];
+        uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2];
+
+        c[0] = (uint32_t)(p1 >> 32) ^ c[1] ^ k0;
+        c[1] = (uint32_t)p1;
+        c[2] = (uint32_t)(p0 >> 32) ^ c[3] ^ k1;
+        c[3] = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    memcpy(ret_words, c, sizeof c);
+}
+
+float sample_uniform(uint64_t seed, uint32_t stream, uint32_t position)
+{
+    const uint32_t counter[4] = {position, stream, 0, 0};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t words[4];
+
+    sample_philox(counter, key, words);
+    return (float)(words[0] >> 8) * 0x1p-24f;
+}
+
+/* ---- passes over a row, compiled once for each instruction set ---- */
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Said as vectors because gcc does not vectorise a loop with a selection in it under strict
+ * floating-point rules. */
+typedef float lanes_f32 __attribute__((vector_size(4 * LANES)));
+typedef int32_t lanes_i32 __attribute__((vector_size(4 * LANES)));
+
+/* exp(x) for x <= 0, relative error below 2e-7, exactly 1 at 0; 0 below EXPONENT_LOW and for NaN.
+ * Cut down to n ln 2 + r with |r| <= 0.35, then a Taylor polynomial. The same steps for one number
+ * and for LANES. */
+#define EXP_N(x)    ((x)*1.44269504f - 0.5f)
+#define EXP_R(x, n) (((x) - (n)*0.693145752f) - (n)*1.42860677e-6f)
+#define EXP_P(r)                                                                                \
+    (((((((1.0f / 5040.0f * (r) + 1.0f / 720.0f) * (r) + 1.0f / 120.0f) * (r) + 1.0f / 24.0f) * \
+            (r) +                                                                               \
+        1.0f / 6.0f) *                                                                          \
+           (r) +                                                                                \
+       0.5f) *                                                                                  \
+          (r) +                                                                                 \
+      1.0f) *                                                                                   \
+         (r) +                                                                                  \
+     1.0f)
+
+static float exp_negative(float x)
+{
+    float at = x > 0.0f ? 0.0f : x, n, scale;
+    int32_t exponent, bits;
+
+    if (!(at >= EXPONENT_LOW))
+        return 0.0f;
+    exponent = (int32_t)EXP_N(at);
+    n = (float)exponent;
+    bits = (exponent + 127) << 23;
+    memcpy(&scale, &bits, sizeof scale);
+    return EXP_P(EXP_R(at, n)) * scale;
+}
+
+INLINE void exp_lanes(lanes_f32 *x)
+{
+    lanes_i32 normal = *x >= EXPONENT_LOW, below = *x <= 0.0f, exponent, result;
+    lanes_f32 at = (lanes_f32)((lanes_i32)*x & below & normal), n, r;
+
+    exponent = __builtin_convertvector(EXP_N(at), lanes_i32);
+    n = __builtin_convertvector(exponent, lanes_f32);
+    r = EXP_R(at, n);
+    result = (lanes_i32)(EXP_P(r) * (lanes_f32)((exponent + 127) << 23));
+    *x = (lanes_f32)(result & normal);
+}
+
+INLINE void lanes_read(lanes_f32 *ret_lanes, const float *from)
+{
+    memcpy(ret_lanes, from, sizeof *ret_lanes);
+}
+
+/* The largest value that is not NaN; -INFINITY when there is none. */
+INLINE float row_max_body(const float *row, uint32_t count)
+{
+    lanes_f32 best = (lanes_f32){0} - INFINITY, x;
+    float max = -INFINITY;
+    uint32_t i = 0;
+
+    for (; i + LANES <= count; i += LANES) {
+        lanes_read(&x, row + i);
+        lanes_i32 better = x > best;
+        best = (lanes_f32)(((lanes_i32)x & better) | ((lanes_i32)best & ~better));
+    }
+    for (; i < count; i++)
+        max = row[i] > max ? row[i] : max;
+    for (int j = 0; j < LANES; j++)
+        max = best[j] > max ? best[j] : max;
+    return max;
+}
+
+/* Sums a block in LANES partial sums; always the same order. */
+INLINE float block_sum_body(const float *block)
+{
+    lanes_f32 sums = {0}, x;
+    float sum = 0.0f;
+
+    for (int i = 0; i < BLOCK; i += LANES) {
+        lanes_read(&x, block + i);
+        sums += x;
+    }
+    for (int j = 0; j < LANES; j++)
+        sum += sums[j];
+    return sum;
+}
+
+/* Sum of the weights; also stores them where `weights` is not NULL (it may be the row itself). */
+INLINE double row_weigh_body(const float *row, uint32_t count, float max, float inverse,
+                             float *weights)
+{
+    double total = 0.0;
+
+    for (uint32_t start = 0; start < count; start += BLOCK) {
+        uint32_t length = count - start < BLOCK ? count - start : BLOCK;
+        float block[BLOCK];
+
+        memcpy(block, row + start, length * sizeof *block);
+        for (uint32_t i = length; i < BLOCK; i++)
+            block[i] = -INFINITY;
+        for (uint32_t i = 0; i < BLOCK; i += LANES) {
+            lanes_f32 x;
+
+            lanes_read(&x, block + i);
+            x = (x - max) * inverse;
+            exp_lanes(&x);
+            memcpy(block + i, &x, sizeof x);
+        }
+        if (weights)
+            memcpy(weights + start, block, length * sizeof *block);
+        total += (double)block_sum_body(block);
+    }
+    return total;
+}
+
+INLINE uint32_t row_greater_body(const float *row, uint32_t count, float value)
+{
+    uint32_t greater = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        greater += row[i] > value;
+    return greater;
+}
+
+struct passes {
+    float (*max)(const float *row, uint32_t count);
+    double (*weigh)(const float *row, uint32_t count, float max, float inverse, float *weights);
+    double (*sum)(const float *row, uint32_t count, float max, float inverse);
+    float (*block_sum)(const float *block);
+    uint32_t (*greater)(const float *row, uint32_t count, float value);
+};
+
+#define PASSES(suffix, attribute)                                                                 \
+    attribute static float row_max_##suffix(const float *row, uint32_t count)                     \
+    {                                                                                             \
+        return row_max_body(row, count);                                                          \
+    }                                                                                             \
+    attribute static double row_weigh_##suffix(const float *row, uint32_t count, float max,       \
+                                               float inverse, float *weights)                     \
+    {                                                                                             \
+        return row_weigh_body(row, count, max, inverse, weights);                                 \
+    }                                                                                             \
+    attribute static double row_sum_##suffix(const float *row, uint32_t count, float max,         \
+                                             float inverse)                                       \
+    {                                                                                             \
+        return row_weigh_body(row, count, max, inverse, NULL);                                    \
+    }                                                                                             \
+    attribute static float block_sum_##suffix(const float *block)                                 \
+    {                                                                                             \
+        return block_sum_body(block);                                                             \
+    }                                                                                             \
+    attribute static uint32_t row_greater_##suffix(const float *row, uint32_t count, float value) \
+    {                                                                                             \
+        return row_greater_body(row, count, value);                                               \
+    }                                                                                             \
+    static const struct passes passes_##suffix = {row_max_##suffix, row_weigh_##suffix,           \
+                                                  row_sum_##suffix, block_sum_##suffix,           \
+                                                  row_greater_##suffix}
+
+PASSES(plain, );
+#ifdef __x86_64__
+PASSES(avx2, __attribute__((target("avx2"))));
+PASSES(avx512, __attribute__((target("avx512f"))));
+#endif
+
+static const struct passes *passes_get(void)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        return &passes_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return &passes_avx2;
+#endif
+    return &passes_plain;
+}
+
+/* ---- processors that change single logits ---- */
+
+static bool penalises(const struct sample_params *params)
+{
+    return params->repetition_penalty != 1.0f || params->frequency_penalty != 0.0f ||
+           params->presence_penalty != 0.0f;
+}
+
+static void penalise_repetition(float *logits, uint32_t token, float penalty)
+{
+    logits[token] = logits[token] > 0.0f ? logits[token] / penalty : logits[token] * penalty;
+}
+
+static void penalise_seen(float *logits, uint32_t vocabulary, const struct sample_params *params)
+{
+    const uint64_t *seen = params->prompt_seen;
+
+    if (params->repetition_penalty == 1.0f || !seen)
+        return;
+    for (uint32_t word = 0; word < (vocabulary + 63) / 64; word++)
+        for (uint64_t bits = seen[word]; bits; bits &= bits - 1) {
+            uint32_t token = word * 64 + (uint32_t)__builtin_ctzll(bits);
+
+            if (token < vocabulary)
+                penalise_repetition(logits, token, params->repetition_penalty);
+        }
+}
+
+static void penalise_generated(float *logits, uint32_t vocabulary,
+                               const struct sample_params *params)
+{
+    const uint16_t *counts = params->generated_counts;
+    const uint64_t *seen = params->prompt_seen;
+    const bool repetition = params->repetition_penalty != 1.0f;
+
+    if (!counts)
+        return;
+    for (uint32_t token = 0; token < vocabulary; token++) {
+        uint64_t four;
+
+        /* Nearly all counts are zero: look at four at a time. */
+        if (token % 4 == 0 && token + 4 <= vocabulary) {
+            memcpy(&four, counts + token, sizeof four);
+            if (four == 0) {
+                token += 3;
+                continue;
+            }
+        }
+        if (counts[token] == 0)
+            continue;
+        if (repetition && !(seen && (seen[token / 64] >> (token % 64) & 1)))
+            penalise_repetition(logits, token, params->repetition_penalty);
+        logits[token] -=
+            (float)counts[token] * params->frequency_penalty + params->presence_penalty;
+    }
+}
+
+/* The row after bias, penalties and bans: the caller's own where none applies, else a copy in the
+ * scratch. */
+static const float *process(const float *logits, const struct sample_params *params,
+                            struct sample_scratch *scratch)
+{
+    uint32_t vocabulary = scratch->vocabulary;
+    float *row = scratch->logits;
+
+    if (params->bias_count == 0 && params->banned_count == 0 && !penalises(params))
+        return logits;
+    memcpy(row, logits, vocabulary * sizeof *row);
+    for (uint32_t i = 0; i < params->bias_count; i++)
+        if ((uint32_t)params->biases[i].token < vocabulary)
+            row[params->biases[i].token] += params->biases[i].bias;
+    if (penalises(params)) {
+        penalise_seen(row, vocabulary, params);
+        penalise_generated(row, vocabulary, params);
+    }
+    for (uint32_t i = 0; i < params->banned_count; i++)
+        if ((uint32_t)params->banned[i] < vocabulary)
+            row[params->banned[i]] = -INFINITY;
+    return row;
+}
+
+/* ---- filters over candidates ---- */
+
+/* How a filter ranks and weighs candidates, whose `value` is the processed logit. */
+struct ranking {
+    float max;
+    float inverse; /* of the temperature */
+    bool counts;   /* each weighs 1 (top_k), else by its probability */
+    bool typical;  /* ranked by |surprise - entropy|, else by falling logit */
+    float log_total;
+    float entropy;
+};
+
+static float weight_of(const struct ranking *ranking, float logit)
+{
+    return exp_negative((logit - ranking->max) * ranking->inverse);
+}
+
+static float key_of(const struct ranking *ranking, float logit)
+{
+    if (!ranking->typical)
+        return -logit;
+    return fabsf(ranking->log_total - (logit - ranking->max) * ranking->inverse - ranking->entropy);
+}
+
+static bool before(const struct ranking *ranking, const struct sample_candidate *a,
+                   const struct sample_candidate *b)
+{
+    float key_a = key_of(ranking, a->value), key_b = key_of(ranking, b->value);
+
+    return key_a < key_b || (key_a == key_b && a->token < b->token);
+}
+
+static void swap(struct sample_candidate *a, struct sample_candidate *b)
+{
+    struct sample_candidate kept = *a;
+
+    *a = *b;
+    *b = kept;
+}
+
+/* Moves the middle one of three to `at`. */
+static void pivot_to(struct sample_candidate *at, struct sample_candidate *b,
+                     struct sample_candidate *c, const struct ranking *ranking)
+{
+    bool at_b = before(ranking, at, b);
+
+    if (at_b != before(ranking, c, at)) /* else it is the middle one itself */
+        swap(at, at_b == before(ranking, b, c) ? b : c);
+}
+
+static void sort_small(struct sample_candidate *all, uint32_t count, const struct ranking *ranking)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        struct sample_candidate one = all[i];
+        uint32_t j = i;
+
+        for (; j > 0 && before(ranking, &one, &all[j - 1]); j--)
+            all[j] = all[j - 1];
+        all[j] = one;
+    }
+}
+
+static double weights_sum(const struct sample_candidate *all, uint32_t count,
+                          const struct ranking *ranking)
+{
+    double sum = 0.0;
+
+    if (ranking->counts)
+        return count;
+    for (uint32_t i = 0; i < count; i++)
+        sum += (double)weight_of(ranking, all[i].value);
+    return sum;
+}
+
+/* Moves the shortest prefix of the ranking whose weights reach `target` (> 0) to the front, in any
+ * order, and returns its length: quickselect, where a side is chosen by its weight. */
+static uint32_t keep_prefix(struct sample_candidate *all, uint32_t count,
+                            const struct ranking *ranking, double target)
+{
+    uint32_t low = 0,
+             high = count; /* the prefix ends in low..high; what lies before low is in it */
+    double sum = 0.0;
+
+    while (high - low > SELECT_SMALL) {
+        uint32_t middle = low;
+        double side;
+
+        pivot_to(&all[low], &all[low + (high - low) / 2], &all[high - 1], ranking);
+        for (uint32_t i = low + 1; i < high; i++)
+            if (before(ranking, &all[i], &all[low]))
+                swap(&all[i], &all[++middle]);
+        swap(&all[low], &all[middle]); /* the pivot to its rank */
+        side = weights_sum(all + low, middle - low, ranking);
+        if (sum + side >= target) {
+            high = middle;
+            continue;
+        }
+        sum += side + weights_sum(all + middle, 1, ranking);
+        low = middle + 1;
+        if (sum >= target)
+            return low;
+    }
+    sort_small(all + low, high - low, ranking);
+    while (low < high && sum < target)
+        sum += weights_sum(all + low++, 1, ranking);
+    return low;
+}
+
+static uint32_t distance_bucket(float max, float logit)
+{
+    float at = (max - logit) * BUCKETS_PER_NAT;
+
+    return at < (float)(DISTANCE_BUCKETS - 1) ? (uint32_t)at : DISTANCE_BUCKETS - 1;
+}
+
+/* The last bucket that can hold a survivor of top_k, or of top_p where that is the first filter. */
+static uint32_t last_bucket(const float *row, uint32_t vocabulary,
+                            const struct sample_params *params, const struct ranking *ranking,
+                            double total)
+{
+    uint32_t counts[DISTANCE_BUCKETS] = {0};
+    uint32_t bucket = 0;
+
+    for (uint32_t i = 0; i < vocabulary; i++)
+        if (row[i] > -INFINITY)
+            counts[distance_bucket(ranking->max, row[i])]++;
+    if (params->top_k > 0 && params->top_k < vocabulary) {
+        uint64_t sum = counts[0];
+
+        while (sum < params->top_k && bucket < DISTANCE_BUCKETS - 1)
+            sum += counts[++bucket];
+        return bucket;
+    }
+    /* No token of a bucket weighs more than the bucket's near edge. The slack covers rounding. */
+    double spare = (1.0 - (double)params->top_p) * total * 0.999, tail = 0.0;
+
+    for (bucket = DISTANCE_BUCKETS - 1; bucket > 0; bucket--) {
+        float edge = -(float)bucket / BUCKETS_PER_NAT * ranking->inverse;
+
+        tail += counts[bucket] * (double)exp_negative(edge);
+        if (tail >= spare)
+            break;
+    }
+    return bucket;
+}
+
+static uint32_t gather(const float *row, uint32_t vocabulary, float max, uint32_t bucket,
+                       struct sample_candidate *candidates)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < vocabulary; i++)
+        if (row[i] > -INFINITY &&
+            (bucket == DISTANCE_BUCKETS - 1 || distance_bucket(max, row[i]) <= bucket))
+            candidates[count++] = (struct sample_candidate){
+                .token = (int32_t)i, .value = row[i] < FLT_MAX ? row[i] : FLT_MAX};
+    return count;
+}
+
+static uint32_t keep_typical(struct sample_candidate *all, uint32_t count, struct ranking ranking,
+                             float typical_p)
+{
+    double total = weights_sum(all, count, &ranking), mean = 0.0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        double weight = (double)weight_of(&ranking, all[i].value);
+
+        if (weight > 0.0)
+            mean += weight * (double)((all[i].value - ranking.max) * ranking.inverse);
+    }
+    ranking.typical = true;
+    ranking.log_total = (float)log(total);
+    ranking.entropy = (float)(log(total) - mean / total);
+    return keep_prefix(all, count, &ranking, fmax((double)typical_p * total, DBL_MIN));
+}
+
+/* Runs the filters; leaves what can be drawn in the scratch's candidates, unordered, value = logit.
+ * The row holds at least one logit above -infinity. */
+static uint32_t filter(const float *row, const struct sample_params *params,
+                       struct sample_scratch *scratch, struct ranking *ranking)
+{
+    struct sample_candidate *all = scratch->candidates;
+    uint32_t vocabulary = scratch->vocabulary, bucket = DISTANCE_BUCKETS - 1, count;
+    bool cut_k = params->top_k > 0 && params->top_k < vocabulary, cut_p = params->top_p < 1.0f;
+    double total = 0.0;
+
+    if (cut_p && !cut_k)
+        total = passes_get()->sum(row, vocabulary, ranking->max, ranking->inverse);
+    if (cut_p || cut_k)
+        bucket = last_bucket(row, vocabulary, params, ranking, total);
+    count = gather(row, vocabulary, ranking->max, bucket, all);
+    if (cut_k && params->top_k < count) {
+        struct ranking counting = *ranking;
+
+        counting.counts = true;
+        count = keep_prefix(all, count, &counting, params->top_k);
+    }
+    if (cut_p) {
+        if (cut_k)
+            total = weights_sum(all, count, ranking);
+        count = keep_prefix(all, count, ranking, fmax((double)params->top_p * total, DBL_MIN));
+    }
+    if (params->min_p > 0.0f) {
+        float least =
+            params->min_p < 1.0f ? params->min_p : 1.0f; /* the likeliest weighs 1: it stays */
+        uint32_t kept = 0;
+
+        for (uint32_t i = 0; i < count; i++)
+            if (weight_of(ranking, all[i].value) >= least)
+                all[kept++] = all[i];
+        count = kept;
+    }
+    if (params->typical_p < 1.0f)
+        count = keep_typical(all, count, *ranking, params->typical_p);
+    return count;
+}
+
+static bool filters(const struct sample_params *params, uint32_t vocabulary)
+{
+    return (params->top_k > 0 && params->top_k < vocabulary) || params->top_p < 1.0f ||
+           params->min_p > 0.0f || params->typical_p < 1.0f;
+}
+
+/* ---- the draw ---- */
+
+static int32_t first_at_least(const float *row, uint32_t vocabulary, float value)
+{
+    for (uint32_t i = 0; i < vocabulary; i++)
+        if (row[i] >= value)
+            return (int32_t)i;
+    return 0;
+}
+
+static int32_t first_allowed(const struct sample_params *params, uint32_t vocabulary)
+{
+    for (uint32_t token = 0; token < vocabulary; token++) {
+        bool banned = false;
+
+        for (uint32_t i = 0; i < params->banned_count; i++)
+            banned |= (uint32_t)params->banned[i] == token;
+        if (!banned)
+            return (int32_t)token;
+    }
+    return 0;
+}
+
+/* Inverse CDF over the whole row: find the block, then the token in it. */
+static int32_t draw_from_row(const float *row, float uniform, const struct ranking *ranking,
+                             struct sample_scratch *scratch)
+{
+    const struct passes *passes = passes_get();
+    float *weights = scratch->logits;
+    uint32_t vocabulary = scratch->vocabulary, last = 0;
+    double target, sum = 0.0;
+
+    target =
+        (double)uniform * passes->weigh(row, vocabulary, ranking->max, ranking->inverse, weights);
+    for (uint32_t start = 0; start < vocabulary; start += BLOCK) {
+        uint32_t length = vocabulary - start < BLOCK ? vocabulary - start : BLOCK;
+        float block[BLOCK] = {0};
+        double block_sum;
+
+        memcpy(block, weights + start, length * sizeof *block);
+        block_sum = (double)passes->block_sum(block);
+        if (block_sum <= 0.0 || sum + block_sum <= target) {
+            sum += block_sum;
+            continue;
+        }
+        /* Added one by one the block may come out a hair smaller: then its last token it is. */
+        for (uint32_t i = 0; i < length && sum <= target; i++) {
+            sum += (double)block[i];
+            if (block[i] > 0.0f)
+                last = start + i;
+        }
+        return (int32_t)last;
+    }
+    return first_at_least(weights, vocabulary, 1.0f);
+}
+
+static int32_t draw_from_candidates(const struct sample_candidate *all, uint32_t count,
+                                    float uniform, const struct ranking *ranking)
+{
+    double target = (double)uniform * weights_sum(all, count, ranking), sum = 0.0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        sum += (double)weight_of(ranking, all[i].value);
+        if (sum > target)
+            return all[i].token;
+    }
+    return all[0].token; /* all weigh nothing (typical_p far from the likeliest) */
+}
+
+/* max is -INFINITY when nothing can be drawn. A temperature of 0 is the caller's case. */
+static struct ranking ranking_of(const float *row, const struct sample_params *params,
+                                 uint32_t vocabulary)
+{
+    return (struct ranking){
+        .max = fminf(passes_get()->max(row, vocabulary), FLT_MAX),
+        .inverse = 1.0f / fmaxf(params->temperature, 1e-30f),
+    };
+}
+
+int32_t sample_draw(const float *logits, const struct sample_params *params,
+                    struct sample_scratch *scratch)
+{
+    const float *row = process(logits, params, scratch);
+    struct ranking ranking = ranking_of(row, params, scratch->vocabulary);
+    float uniform;
+
+    if (ranking.max == -INFINITY)
+        return first_allowed(params, scratch->vocabulary);
+    if (!(params->temperature > 0.0f))
+        return first_at_least(row, scratch->vocabulary, ranking.max);
+    uniform = sample_uniform(params->seed, params->stream, params->position);
+    if (!filters(params, scratch->vocabulary))
+        return draw_from_row(row, uniform, &ranking, scratch);
+    return draw_from_candidates(scratch->candidates, filter(row, params, scratch, &ranking),
+                                uniform, &ranking);
+}
+
+static void sift(struct sample_candidate *heap, uint32_t at, uint32_t count,
+                 const struct ranking *ranking)
+{
+    for (;;) {
+        uint32_t last = at;
+
+        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
+            if (before(ranking, &heap[last], &heap[child]))
+                last = child;
+        if (last == at)
+            return;
+        swap(&heap[at], &heap[last]);
+        at = last;
+    }
+}
+
+/* Heap sort: in place, and no library's qsort that may allocate. */
+static void sort(struct sample_candidate *all, uint32_t count, const struct ranking *ranking)
+{
+    for (uint32_t i = count / 2; i-- > 0;)
+        sift(all, i, count, ranking);
+    for (uint32_t left = count; left > 1; left--) {
+        swap(&all[0], &all[left - 1]);
+        sift(all, 0, left - 1, ranking);
+    }
+}
+
+uint32_t sample_keep(const float *logits, const struct sample_params *params,
+                     struct sample_scratch *scratch)
+{
+    const float *row = process(logits, params, scratch);
+    struct ranking ranking = ranking_of(row, params, scratch->vocabulary);
+    struct sample_candidate *all = scratch->candidates;
+    uint32_t count;
+    double total;
+
+    if (ranking.max == -INFINITY || !(params->temperature > 0.0f)) {
+        all[0].token = ranking.max == -INFINITY
+                           ? first_allowed(params, scratch->vocabulary)
+                           : first_at_least(row, scratch->vocabulary, ranking.max);
+        all[0].value = 1.0f;
+        return 1;
+    }
+    count = filter(row, params, scratch, &ranking);
+    sort(all, count, &ranking);
+    total = weights_sum(all, count, &ranking);
+    for (uint32_t i = 0; i < count; i++)
+        all[i].value = total > 0.0 ? (float)((double)weight_of(&ranking, all[i].value) / total)
+                                   : (i == 0 ? 1.0f : 0.0f);
+    return count;
+}
+
+/* ---- log-probabilities ---- */
+
+float sample_log_sum(const float *logits, uint32_t vocabulary)
+{
+    const struct passes *passes = passes_get();
+    float max = fminf(passes->max(logits, vocabulary), FLT_MAX);
+
+    if (max == -INFINITY)
+        return -INFINITY;
+    return (float)((double)max + log(passes->sum(logits, vocabulary, max, 1.0f)));
+}
+
+uint32_t sample_rank(const float *logits, uint32_t vocabulary, int32_t token)
+{
+    float value = isnan(logits[token]) ? -INFINITY : logits[token];
+    uint32_t rank = 1 + passes_get()->greater(logits, vocabulary, value);
+
+    for (int32_t i = 0; i < token; i++)
+        rank += logits[i] == value || (value == -INFINITY && isnan(logits[i]));
+    return rank;
+}
+
+void sample_top(const float *logits, uint32_t vocabulary, uint32_t count,
+                struct sample_candidate *ret_top)
+{
+    const struct passes *passes = passes_get();
+    uint32_t filled = 0;
+
+    if (count == 0)
+        return;
+    for (uint32_t start = 0; start < vocabulary; start += BLOCK) {
+        uint32_t end = vocabulary - start < BLOCK ? vocabulary : start + BLOCK;
+
+        /* Most blocks hold nothing that is good enough. */
+        if (filled == count && passes->max(logits + start, end - start) <= ret_top[count - 1].value)
+            continue;
+        for (uint32_t i = start; i < end; i++) {
+            float value = isnan(logits[i]) ? -INFINITY : logits[i];
+            uint32_t at;
+
+            if (filled == count && !(value > ret_top[count - 1].value))
+                continue;
+            at = filled < count ? filled++ : count - 1;
+            for (; at > 0 && value > ret_top[at - 1].value; at--)
+                ret_top[at] = ret_top[at - 1];
+            ret_top[at] = (struct sample_candidate){.token = (int32_t)i, .value = value};
+        }
+    }
+    for (; filled < count; filled++)
+        ret_top[filled] = (struct sample_candidate){.token = -1, .value = -INFINITY};
+}
+
+/* ---- scratch ---- */
+
+static uint64_t logits_bytes(uint32_t vocabulary)
+{
+    return ((uint64_t)vocabulary * sizeof(float) + 63) / 64 * 64;
+}
+
+uint64_t sample_scratch_bytes(uint32_t vocabulary)
+{
+    return logits_bytes(vocabulary) +
+           ((uint64_t)vocabulary * sizeof(struct sample_candidate) + 63) / 64 * 64;
+}
+
+void sample_scratch_init(struct sample_scratch *scratch, uint32_t vocabulary, void *memory)
+{
+    scratch->vocabulary = vocabulary;
+    scratch->logits = memory;
+    scratch->candidates = (void *)((char *)memory + logits_bytes(vocabulary));
+}
