@@ -29,6 +29,7 @@ enum {
 static const float BUCKETS_PER_NAT = 8.0f;
 /* exp(-87) is the smallest result that is a normal float; what lies below weighs nothing. */
 static const float EXPONENT_LOW = -87.0f;
+static const int32_t EXPONENT_LOW_BITS = 0x42ae0000; /* of 87.0f */
 
 /* ---- random numbers ---- */
 
@@ -70,7 +71,7 @@ float sample_uniform(uint64_t seed, uint32_t stream, uint32_t position)
 typedef float lanes_f32 __attribute__((vector_size(4 * LANES)));
 typedef int32_t lanes_i32 __attribute__((vector_size(4 * LANES)));
 
-/* exp(x) for x <= 0, relative error below 2e-7, exactly 1 at 0; 0 below EXPONENT_LOW and for NaN.
+/* exp(x) for x <= 0 or NaN, relative error below 2e-7, exactly 1 at 0; 0 below EXPONENT_LOW and for NaN.
  * Cut down to n ln 2 + r with |r| <= 0.35, then a Taylor polynomial. The same steps for one number
  * and for LANES. */
 #define EXP_N(x)    ((x)*1.44269504f - 0.5f)
@@ -88,28 +89,31 @@ typedef int32_t lanes_i32 __attribute__((vector_size(4 * LANES)));
 
 static float exp_negative(float x)
 {
-    float at = x > 0.0f ? 0.0f : x, n, scale;
+    float n, scale;
     int32_t exponent, bits;
 
-    if (!(at >= EXPONENT_LOW))
+    if (!(x >= EXPONENT_LOW))
         return 0.0f;
-    exponent = (int32_t)EXP_N(at);
+    exponent = (int32_t)EXP_N(x);
     n = (float)exponent;
     bits = (exponent + 127) << 23;
     memcpy(&scale, &bits, sizeof scale);
-    return EXP_P(EXP_R(at, n)) * scale;
+    return EXP_P(EXP_R(x, n)) * scale;
 }
 
+/* gcc compares vectors wider than the machine's one element at a time, so the range is checked in
+ * the bits: of a negative number they rise with its size, and NaN's lie above all others. */
 INLINE void exp_lanes(lanes_f32 *x)
 {
-    lanes_i32 normal = *x >= EXPONENT_LOW, below = *x <= 0.0f, exponent, result;
-    lanes_f32 at = (lanes_f32)((lanes_i32)*x & below & normal), n, r;
+    lanes_i32 size = (lanes_i32)*x & 0x7fffffff;
+    lanes_i32 normal = ~((EXPONENT_LOW_BITS - size) >> 31), exponent;
+    lanes_f32 at = (lanes_f32)((lanes_i32)*x & normal), n, r;
 
     exponent = __builtin_convertvector(EXP_N(at), lanes_i32);
     n = __builtin_convertvector(exponent, lanes_f32);
     r = EXP_R(at, n);
-    result = (lanes_i32)(EXP_P(r) * (lanes_f32)((exponent + 127) << 23));
-    *x = (lanes_f32)(result & normal);
+    at = EXP_P(r) * (lanes_f32)((exponent + 127) << 23);
+    *x = (lanes_f32)((lanes_i32)at & normal);
 }
 
 INLINE void lanes_read(lanes_f32 *ret_lanes, const float *from)
@@ -151,30 +155,41 @@ INLINE float block_sum_body(const float *block)
     return sum;
 }
 
+/* The weights of one block, stored and summed as block_sum_body() does. `to` may be `from`. */
+INLINE float block_weigh(const float *from, float max, float inverse, float *to)
+{
+    lanes_f32 sums = {0}, x;
+    float sum = 0.0f;
+
+    for (int i = 0; i < BLOCK; i += LANES) {
+        lanes_read(&x, from + i);
+        x = (x - max) * inverse;
+        exp_lanes(&x);
+        memcpy(to + i, &x, sizeof x);
+        sums += x;
+    }
+    for (int j = 0; j < LANES; j++)
+        sum += sums[j];
+    return sum;
+}
+
 /* Sum of the weights; also stores them where `weights` is not NULL (it may be the row itself). */
 INLINE double row_weigh_body(const float *row, uint32_t count, float max, float inverse,
                              float *weights)
 {
+    float block[BLOCK];
     double total = 0.0;
+    uint32_t whole = count / BLOCK * BLOCK, rest = count - whole;
 
-    for (uint32_t start = 0; start < count; start += BLOCK) {
-        uint32_t length = count - start < BLOCK ? count - start : BLOCK;
-        float block[BLOCK];
-
-        memcpy(block, row + start, length * sizeof *block);
-        for (uint32_t i = length; i < BLOCK; i++)
+    for (uint32_t i = 0; i < whole; i += BLOCK)
+        total += (double)block_weigh(row + i, max, inverse, weights ? weights + i : block);
+    if (rest > 0) {
+        memcpy(block, row + whole, rest * sizeof *block);
+        for (uint32_t i = rest; i < BLOCK; i++)
             block[i] = -INFINITY;
-        for (uint32_t i = 0; i < BLOCK; i += LANES) {
-            lanes_f32 x;
-
-            lanes_read(&x, block + i);
-            x = (x - max) * inverse;
-            exp_lanes(&x);
-            memcpy(block + i, &x, sizeof x);
-        }
+        total += (double)block_weigh(block, max, inverse, block);
         if (weights)
-            memcpy(weights + start, block, length * sizeof *block);
-        total += (double)block_sum_body(block);
+            memcpy(weights + whole, block, rest * sizeof *block);
     }
     return total;
 }
@@ -323,6 +338,22 @@ static const float *process(const float *logits, const struct sample_params *par
 
 /* ---- filters over candidates ---- */
 
+static bool cuts_k(const struct sample_params *params, uint32_t vocabulary)
+{
+    return params->top_k > 0 && params->top_k < vocabulary;
+}
+
+static bool cuts_p(const struct sample_params *params)
+{
+    return params->top_p < 1.0f;
+}
+
+static bool filters(const struct sample_params *params, uint32_t vocabulary)
+{
+    return cuts_k(params, vocabulary) || cuts_p(params) || params->min_p > 0.0f ||
+           params->typical_p < 1.0f;
+}
+
 /* How a filter ranks and weighs candidates, whose `value` is the processed logit. */
 struct ranking {
     float max;
@@ -447,7 +478,7 @@ static uint32_t last_bucket(const float *row, uint32_t vocabulary,
     for (uint32_t i = 0; i < vocabulary; i++)
         if (row[i] > -INFINITY)
             counts[distance_bucket(ranking->max, row[i])]++;
-    if (params->top_k > 0 && params->top_k < vocabulary) {
+    if (cuts_k(params, vocabulary)) {
         uint64_t sum = counts[0];
 
         while (sum < params->top_k && bucket < DISTANCE_BUCKETS - 1)
@@ -467,16 +498,31 @@ static uint32_t last_bucket(const float *row, uint32_t vocabulary,
     return bucket;
 }
 
-static uint32_t gather(const float *row, uint32_t vocabulary, float max, uint32_t bucket,
+/* A logit below which nothing survives the first filter; the filter itself finds the exact border. */
+static float least_logit(const float *row, uint32_t vocabulary, const struct sample_params *params,
+                         const struct ranking *ranking, double total)
+{
+    uint32_t bucket;
+
+    if (cuts_k(params, vocabulary) || cuts_p(params)) {
+        bucket = last_bucket(row, vocabulary, params, ranking, total);
+        return bucket == DISTANCE_BUCKETS - 1
+                   ? -FLT_MAX
+                   : ranking->max - ((float)bucket + 1.01f) / BUCKETS_PER_NAT;
+    }
+    if (params->min_p > 0.0f)
+        return fmaxf(-FLT_MAX, ranking->max + (logf(params->min_p) - 0.01f) / ranking->inverse);
+    return -FLT_MAX;
+}
+
+static uint32_t gather(const float *row, uint32_t vocabulary, float least,
                        struct sample_candidate *candidates)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < vocabulary; i++)
-        if (row[i] > -INFINITY &&
-            (bucket == DISTANCE_BUCKETS - 1 || distance_bucket(max, row[i]) <= bucket))
-            candidates[count++] = (struct sample_candidate){
-                .token = (int32_t)i, .value = row[i] < FLT_MAX ? row[i] : FLT_MAX};
+        if (row[i] >= least)
+            candidates[count++] = (struct sample_candidate){.token = (int32_t)i, .value = row[i]};
     return count;
 }
 
@@ -503,22 +549,20 @@ static uint32_t filter(const float *row, const struct sample_params *params,
                        struct sample_scratch *scratch, struct ranking *ranking)
 {
     struct sample_candidate *all = scratch->candidates;
-    uint32_t vocabulary = scratch->vocabulary, bucket = DISTANCE_BUCKETS - 1, count;
-    bool cut_k = params->top_k > 0 && params->top_k < vocabulary, cut_p = params->top_p < 1.0f;
+    uint32_t vocabulary = scratch->vocabulary, count;
+    bool cut_k = cuts_k(params, vocabulary);
     double total = 0.0;
 
-    if (cut_p && !cut_k)
+    if (cuts_p(params) && !cut_k)
         total = passes_get()->sum(row, vocabulary, ranking->max, ranking->inverse);
-    if (cut_p || cut_k)
-        bucket = last_bucket(row, vocabulary, params, ranking, total);
-    count = gather(row, vocabulary, ranking->max, bucket, all);
+    count = gather(row, vocabulary, least_logit(row, vocabulary, params, ranking, total), all);
     if (cut_k && params->top_k < count) {
         struct ranking counting = *ranking;
 
         counting.counts = true;
         count = keep_prefix(all, count, &counting, params->top_k);
     }
-    if (cut_p) {
+    if (cuts_p(params)) {
         if (cut_k)
             total = weights_sum(all, count, ranking);
         count = keep_prefix(all, count, ranking, fmax((double)params->top_p * total, DBL_MIN));
@@ -536,12 +580,6 @@ static uint32_t filter(const float *row, const struct sample_params *params,
     if (params->typical_p < 1.0f)
         count = keep_typical(all, count, *ranking, params->typical_p);
     return count;
-}
-
-static bool filters(const struct sample_params *params, uint32_t vocabulary)
-{
-    return (params->top_k > 0 && params->top_k < vocabulary) || params->top_p < 1.0f ||
-           params->min_p > 0.0f || params->typical_p < 1.0f;
 }
 
 /* ---- the draw ---- */
@@ -613,12 +651,23 @@ static int32_t draw_from_candidates(const struct sample_candidate *all, uint32_t
     return all[0].token; /* all weigh nothing (typical_p far from the likeliest) */
 }
 
-/* max is -INFINITY when nothing can be drawn. A temperature of 0 is the caller's case. */
-static struct ranking ranking_of(const float *row, const struct sample_params *params,
-                                 uint32_t vocabulary)
+/* The processed row and what ranks it. max is -INFINITY when nothing can be drawn. A temperature of 0
+ * is the caller's case. */
+static struct ranking prepare(const float *logits, const struct sample_params *params,
+                              struct sample_scratch *scratch, const float **ret_row)
 {
+    const float *row = process(logits, params, scratch);
+    float max = passes_get()->max(row, scratch->vocabulary);
+
+    if (max > FLT_MAX) { /* infinite: from here on all differences have to be numbers */
+        for (uint32_t i = 0; i < scratch->vocabulary; i++)
+            scratch->logits[i] = row[i] > FLT_MAX ? FLT_MAX : row[i];
+        row = scratch->logits;
+        max = FLT_MAX;
+    }
+    *ret_row = row;
     return (struct ranking){
-        .max = fminf(passes_get()->max(row, vocabulary), FLT_MAX),
+        .max = max,
         .inverse = 1.0f / fmaxf(params->temperature, 1e-30f),
     };
 }
@@ -626,8 +675,8 @@ static struct ranking ranking_of(const float *row, const struct sample_params *p
 int32_t sample_draw(const float *logits, const struct sample_params *params,
                     struct sample_scratch *scratch)
 {
-    const float *row = process(logits, params, scratch);
-    struct ranking ranking = ranking_of(row, params, scratch->vocabulary);
+    const float *row;
+    struct ranking ranking = prepare(logits, params, scratch, &row);
     float uniform;
 
     if (ranking.max == -INFINITY)
@@ -671,8 +720,8 @@ static void sort(struct sample_candidate *all, uint32_t count, const struct rank
 uint32_t sample_keep(const float *logits, const struct sample_params *params,
                      struct sample_scratch *scratch)
 {
-    const float *row = process(logits, params, scratch);
-    struct ranking ranking = ranking_of(row, params, scratch->vocabulary);
+    const float *row;
+    struct ranking ranking = prepare(logits, params, scratch, &row);
     struct sample_candidate *all = scratch->candidates;
     uint32_t count;
     double total;
@@ -698,10 +747,10 @@ uint32_t sample_keep(const float *logits, const struct sample_params *params,
 float sample_log_sum(const float *logits, uint32_t vocabulary)
 {
     const struct passes *passes = passes_get();
-    float max = fminf(passes->max(logits, vocabulary), FLT_MAX);
+    float max = passes->max(logits, vocabulary);
 
-    if (max == -INFINITY)
-        return -INFINITY;
+    if (isinf(max))
+        return max;
     return (float)((double)max + log(passes->sum(logits, vocabulary, max, 1.0f)));
 }
 
