@@ -1,0 +1,267 @@
+/* openai_request.c -- a body becomes a request for the scheduler and a reply for the loop.
+ *
+ * Everything that can be wrong is found here, before the first token, so that it has a real HTTP status. Runs on
+ * a prepare thread. */
+#include "server/openai_request.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/reply.h"
+
+enum {
+    COMPLETION_TOKENS_DEFAULT = 16,
+    ARENA_FIRST_BYTES_MAX = 1 << 20,
+    ARENA_BYTES_MIN = 1 << 16,
+    ARENA_BYTES_PER_BODY_BYTE = 32, /* 2 bytes of body can be a message, before it is refused */
+    /* jansson takes about 50 bytes a value, so their number is limited before it starts. */
+    BODY_VALUES_MIN = 1 << 16,
+    BODY_VALUES_MAX = 1 << 21,
+};
+
+int draft_fault(struct draft *draft, int code, const char *field, const char *format, ...)
+{
+    char message[sizeof draft->fault.message];
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return fault_field(&draft->fault, code, field, "%s", message);
+}
+
+int draft_out_of_memory(struct draft *draft)
+{
+    return fault_set(&draft->fault, E_MEMORY, "Out of memory");
+}
+
+/* --- prompts ------------------------------------------------------------------------------------- */
+
+int draft_prompts(struct draft *draft, size_t count)
+{
+    const struct openai_context *context = draft->context;
+    struct request *request = draft->request;
+
+    if (count > context->choices_max || (uint64_t)draft->fields.n * count > context->choices_max)
+        return draft_fault(draft, E_INVALID, draft->fields.n > 1 ? "n" : "prompt",
+                           "%zu prompts with n = %" PRId64 " are more than the %" PRIu32
+                           " answers that one request may have",
+                           count, draft->fields.n, context->choices_max);
+    request->prompts = arena_take(draft->arena, count, sizeof *request->prompts);
+    if (!request->prompts)
+        return draft_out_of_memory(draft);
+    request->prompt_count = (uint32_t)count;
+    request->choices = (uint32_t)draft->fields.n;
+    return 0;
+}
+
+static int too_long(struct draft *draft, const char *field, const char *more, size_t count)
+{
+    return draft_fault(draft, E_CONTEXT, field,
+                       "This model's maximum context length is %" PRIu32
+                       " tokens. However, your prompt has %s%zu tokens",
+                       draft->context->context, more, count);
+}
+
+int draft_tokens(struct draft *draft, uint32_t index, const char *field, const int32_t *ids,
+                 size_t count)
+{
+    struct request_prompt *prompt = &draft->request->prompts[index];
+    int32_t *copy;
+
+    if (count == 0)
+        return draft_fault(draft, E_INVALID, field,
+                           "'%s' has no tokens: an empty prompt cannot "
+                           "be continued by this model",
+                           field);
+    if (count > draft->context->context)
+        return too_long(draft, field, "", count);
+    copy = arena_take(draft->arena, count, sizeof *copy);
+    if (!copy)
+        return draft_out_of_memory(draft);
+    memcpy(copy, ids, count * sizeof *copy);
+    prompt->tokens = copy;
+    prompt->count = (uint32_t)count;
+    return 0;
+}
+
+int draft_encode(struct draft *draft, uint32_t index, const char *field, const char *text,
+                 size_t bytes, unsigned flags)
+{
+    int r;
+
+    draft->prompts_are_text = true;
+    draft->tokens.count = 0;
+    r = tokenizer_encode(draft->context->tokenizer, text, bytes, flags, &draft->tokens,
+                         &draft->fault);
+    if (r == E_TOO_LARGE)
+        return too_long(draft, field, "more than ", draft->tokens.ceiling);
+    if (r < 0)
+        return r;
+    return draft_tokens(draft, index, field, draft->tokens.ids, draft->tokens.count);
+}
+
+/* --- how long the answer may be ------------------------------------------------------------------ */
+
+static const char *prompt_field(const struct draft *draft)
+{
+    return draft->endpoint == OPENAI_CHAT ? "messages" : "prompt";
+}
+
+/* Lowers the wanted number of tokens to the room that the shortest prompt leaves. */
+static int fit(struct draft *draft)
+{
+    const struct openai_fields *fields = &draft->fields;
+    struct request *request = draft->request;
+    bool newer = fields->max_completion_tokens != OPENAI_ABSENT;
+    const char *field = newer ? "max_completion_tokens" : "max_tokens";
+    int64_t wanted = newer ? fields->max_completion_tokens : fields->max_tokens;
+    uint32_t context = draft->context->context, room_max = 0;
+
+    if (wanted == 0 && draft->endpoint == OPENAI_CHAT)
+        return draft_fault(draft, E_INVALID, field, "'%s' must be at least 1, not 0", field);
+    if (wanted != OPENAI_ABSENT && fields->min_tokens > wanted)
+        return draft_fault(draft, E_INVALID, "min_tokens",
+                           "'min_tokens' (%" PRId64 ") is more than '%s' (%" PRId64 ")",
+                           fields->min_tokens, field, wanted);
+    for (uint32_t i = 0; i < request->prompt_count; i++) {
+        uint32_t count = request->prompts[i].count;
+        uint32_t room = context - count;
+
+        if (room == 0 && wanted != 0)
+            return too_long(draft, prompt_field(draft), "", count);
+        if (draft->context->strict_max_tokens && wanted > (int64_t)room)
+            return draft_fault(draft, E_CONTEXT, field,
+                               "This model's maximum context length is %" PRIu32
+                               " tokens. However, you requested %" PRIu64 " tokens (%" PRIu32
+                               " in the prompt, %" PRId64 " in the answer)",
+                               context, (uint64_t)wanted + count, count, wanted);
+        if (room > room_max)
+            room_max = room;
+    }
+    if (wanted == OPENAI_ABSENT)
+        wanted = draft->endpoint == OPENAI_CHAT ? (int64_t)room_max : COMPLETION_TOKENS_DEFAULT;
+    request->max_tokens = wanted > (int64_t)room_max ? room_max : (uint32_t)wanted;
+    request->sampling.min_tokens = fields->min_tokens > (int64_t)request->max_tokens
+                                       ? request->max_tokens
+                                       : (uint32_t)fields->min_tokens;
+    return 0;
+}
+
+/* --- all together --------------------------------------------------------------------------------- */
+
+static int check_model(struct draft *draft)
+{
+    const char *model = NULL;
+    size_t bytes = 0;
+    int r = json_get_string(draft->body, "", "model", &model, &bytes, &draft->fault);
+
+    if (r <= 0)
+        return r;
+    if (strcmp(model, draft->context->model_id) == 0)
+        return 0;
+    return draft_fault(draft, E_NOT_FOUND, "model", "The model `%.200s` does not exist", model);
+}
+
+/* Values are counted by the commas between them. */
+static int check_value_count(struct draft *draft, const char *body)
+{
+    uint64_t limit = (uint64_t)draft->context->context * draft->context->choices_max;
+    uint64_t count = 0;
+    bool in_string = false;
+
+    limit = BODY_VALUES_MIN + (limit < BODY_VALUES_MAX ? limit : BODY_VALUES_MAX);
+    if (draft->body_bytes <= limit)
+        return 0;
+    for (size_t i = 0; i < draft->body_bytes; i++) {
+        if (body[i] == '"')
+            in_string = !in_string;
+        else if (in_string && body[i] == '\\')
+            i++;
+        else if (!in_string)
+            count += body[i] == ',';
+    }
+    if (count > limit)
+        return fault_set(&draft->fault, E_INVALID,
+                         "The body holds %" PRIu64 " values; at most %" PRIu64 " are taken", count,
+                         limit);
+    return 0;
+}
+
+static int open_request(struct draft *draft)
+{
+    size_t first =
+        draft->body_bytes < ARENA_FIRST_BYTES_MAX ? draft->body_bytes : ARENA_FIRST_BYTES_MAX;
+
+    if (arena_open(sizeof *draft->request + first,
+                   ARENA_BYTES_MIN + draft->body_bytes * ARENA_BYTES_PER_BODY_BYTE,
+                   &draft->arena) < 0)
+        return draft_out_of_memory(draft);
+    draft->request = arena_take(draft->arena, 1, sizeof *draft->request);
+    if (!draft->request)
+        return draft_out_of_memory(draft);
+    draft->request->arena = draft->arena;
+    return 0;
+}
+
+static int read_body(struct draft *draft, struct reply **ret_reply)
+{
+    struct reply_wish wish;
+    int r;
+
+    if (!json_is_object(draft->body))
+        return fault_set(&draft->fault, E_INVALID, "The body must be a JSON object");
+    r = check_model(draft);
+    if (r < 0)
+        return r;
+    r = openai_fields_read(draft->endpoint, draft->body, &draft->fields, &draft->fault);
+    if (r < 0)
+        return r;
+    r = open_request(draft);
+    if (r < 0)
+        return r;
+    r = draft_read_sampling(draft);
+    if (r < 0)
+        return r;
+    r = draft_read_wish(draft, &wish);
+    if (r < 0)
+        return r;
+    r = draft->endpoint == OPENAI_CHAT ? chat_read_prompt(draft) : completions_read_prompts(draft);
+    if (r < 0)
+        return r;
+    r = fit(draft);
+    if (r < 0)
+        return r;
+    return draft_make_reply(draft, &wish, ret_reply);
+}
+
+int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context,
+                 const char *body, size_t bytes, struct request **ret_request,
+                 struct reply **ret_reply, struct api_error *error)
+{
+    struct draft draft = {.context = context, .endpoint = endpoint, .body_bytes = bytes};
+    json_t *tree = NULL;
+    int r;
+
+    /* Room to say how much too long a prompt is, yet an end to the work on one that is hopeless. */
+    tokens_init(&draft.tokens, (size_t)context->context * 4 + 4096);
+    r = check_value_count(&draft, body);
+    if (r == 0)
+        r = json_parse(body, bytes, &tree, &draft.fault);
+    draft.body = tree;
+    if (r == 0)
+        r = read_body(&draft, ret_reply);
+    if (r == 0) {
+        *ret_request = draft.request;
+    } else {
+        api_error_from_fault(error, &draft.fault);
+        if (r == E_NOT_FOUND)
+            error->kind = API_MODEL_NOT_FOUND;
+        arena_close(draft.arena);
+    }
+    tokens_fini(&draft.tokens);
+    json_decref(tree);
+    return r;
+}

@@ -1,0 +1,68 @@
+/* openai_request.h -- a request body on its way to a request and a reply: what the openai_*.c files share.
+ *
+ *     bytes --json--> body --fields--> plain values --endpoint--> prompts --> request, reply
+ *
+ * A draft lives on a prepare thread's stack while openai_parse() runs. Functions return 0 or the code of the
+ * fault that they wrote into the draft. */
+#ifndef WEFT_OPENAI_REQUEST_H
+#define WEFT_OPENAI_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/base/json.h"
+#include "server/openai.h"
+
+/* The plain fields, read and in range; names and defaults are in openai_fields.def. */
+struct openai_fields {
+#define FLAG(member, ...)    bool member;
+#define INTEGER(member, ...) int64_t member;
+#define REAL(member, ...)    double member;
+#include "server/openai_fields.def"
+};
+#define OPENAI_ABSENT INT64_MIN /* an integer that was not given */
+
+/* Reads the plain fields and refuses what is not served. */
+int openai_fields_read(enum openai_endpoint endpoint, const json_t *body,
+                       struct openai_fields *ret_fields, struct fault *fault);
+/* Appends the tables of docs/api.md: `served` those of fields with an effect, else the others. */
+void openai_fields_docs(bool served, struct buf *text);
+
+struct draft {
+    const struct openai_context *context;
+    enum openai_endpoint endpoint;
+    const json_t *body;
+    size_t body_bytes;
+    struct openai_fields fields;
+    struct arena *arena;     /* becomes the request's */
+    struct request *request; /* lies in it */
+    bool prompts_are_text;   /* not token ids */
+    struct tokens tokens;    /* scratch: one prompt at a time */
+    struct fault fault;
+};
+
+/* Makes room for so many prompts; refuses more choices than are allowed. */
+int draft_prompts(struct draft *draft, size_t count);
+/* Encodes a text as prompt number `index`. `field` names it in faults. */
+int draft_encode(struct draft *draft, uint32_t index, const char *field, const char *text,
+                 size_t bytes, unsigned flags);
+/* Takes a copy of ids as prompt number `index`. A `count` above the context is refused unread. */
+int draft_tokens(struct draft *draft, uint32_t index, const char *field, const int32_t *ids,
+                 size_t count);
+int draft_token_id(struct draft *draft, const char *field, const json_t *value, int32_t *ret_id);
+int draft_out_of_memory(struct draft *draft);
+/* A fault that names a field by printf. */
+int draft_fault(struct draft *draft, int code, const char *field, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* openai_sampling.c: fills request->sampling, and what is wanted of the answer. */
+struct reply_wish;
+int draft_read_sampling(struct draft *draft);
+int draft_read_wish(struct draft *draft, struct reply_wish *ret_wish);
+/* reply_make.c: from a draft that is complete. */
+int draft_make_reply(struct draft *draft, const struct reply_wish *wish, struct reply **ret_reply);
+/* The endpoints' own part: fills request->prompts. */
+int chat_read_prompt(struct draft *draft);
+int completions_read_prompts(struct draft *draft);
+
+#endif
