@@ -14,6 +14,7 @@
 #include "config/base/clock.h"
 #include "engine/gguf.h"
 #include "engine/model.h"
+#include "tests/lib/failing_malloc.h"
 #include "tests/lib/gguf_builder.h"
 
 #define LLAMA "tests/data/arch/gguf_llama_q4_1/llama-Q4_1.gguf"
@@ -340,6 +341,32 @@ static void refuses_what_is_no_file(void **state)
     assert_null(file);
 }
 
+static void survives_a_failing_allocation(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1;; nth++) {
+        struct gguf *file = NULL;
+        struct model *model = NULL;
+        struct fault fault = {0};
+        int r;
+
+        failing_malloc_arm(nth);
+        r = gguf_open(LLAMA, &file, &fault);
+        if (r == 0)
+            r = model_open(file, &model, &fault);
+        if (!failing_malloc_disarm()) {
+            assert_int_equal(r, 0);
+            assert_true(nth > 5);
+            model_close(model);
+            gguf_close(file);
+            return;
+        }
+        assert_int_equal(r, E_MEMORY);
+        assert_null(model);
+        gguf_close(file);
+    }
+}
+
 /* --- thousands of cuts and flips
  * ------------------------------------------------------------------------ */
 
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test(refuses_broken_metadata),
         cmocka_unit_test(refuses_broken_tensors),
         cmocka_unit_test(refuses_what_is_no_file),
+        cmocka_unit_test(survives_a_failing_allocation),
         cmocka_unit_test(survives_a_hostile_llama),
         cmocka_unit_test(survives_a_hostile_qwen3),
     };

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "engine/request_table.h"
+#include "tests/lib/failing_malloc.h"
 
 enum { ROWS = 4, PAGE = 4, CONTEXT = 32, VOCABULARY = 100, END_TOKEN = 99 };
 
@@ -23,19 +24,19 @@ struct fixture {
     struct sampling sampling;
 };
 
+static const struct engine_limits limits = {
+    .batch = {.rows = ROWS, .grants = 64, .prefill_tokens = 16},
+    .page_tokens = PAGE,
+    .page_count = 64,
+    .context = CONTEXT,
+    .pages_per_row = CONTEXT / PAGE,
+    .vocabulary = VOCABULARY,
+    .end_count = 1,
+    .end_tokens = end_tokens,
+};
+
 static void open_fixture(struct fixture *fixture)
 {
-    struct engine_limits limits = {
-        .batch = {.rows = ROWS, .grants = 64, .prefill_tokens = 16},
-        .page_tokens = PAGE,
-        .page_count = 64,
-        .context = CONTEXT,
-        .pages_per_row = CONTEXT / PAGE,
-        .vocabulary = VOCABULARY,
-        .end_count = 1,
-        .end_tokens = end_tokens,
-    };
-
     *fixture = (struct fixture){0};
     fixture->step.rows = fixture->rows;
     fixture->step.prompts = fixture->prompts;
@@ -229,6 +230,31 @@ static void prompt_logprobs_have_a_target_each(void **state)
     close_fixture(&fixture);
 }
 
+static void survives_a_failing_allocation(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1;; nth++) {
+        struct request_table *table = NULL;
+        struct batch *batch = NULL;
+        int r;
+
+        failing_malloc_arm(nth);
+        r = request_table_open(&limits, &table, NULL);
+        if (r == 0)
+            r = batch_open(&limits.batch, &batch, NULL);
+        if (!failing_malloc_disarm())
+            nth = UINT64_MAX - 1; /* each one has failed once: the last round */
+        else
+            assert_int_equal(r, E_MEMORY);
+        request_table_close(table);
+        batch_close(batch);
+        if (nth == UINT64_MAX - 1) {
+            assert_int_equal(r, 0);
+            return;
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +263,7 @@ int main(void)
         cmocka_unit_test(min_tokens_and_ignore_eos_hold_the_end_back),
         cmocka_unit_test(penalties_see_prompt_and_answer_apart),
         cmocka_unit_test(prompt_logprobs_have_a_target_each),
+        cmocka_unit_test(survives_a_failing_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
