@@ -35,7 +35,7 @@ struct serve {
     struct progress progress;
     struct listener listener;
     struct engine *engine;
-    struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer; /* the engine's */
     struct chat_template *chat_template;
     uint64_t started_ns;
     char model_id[MODEL_ID_BYTES_MAX + 1];
@@ -70,13 +70,13 @@ static int load_model(struct serve *serve, const struct config *config, struct f
         return r;
     progress_memory(&serve->progress, serve->engine);
     before_ns = clock_now();
-    r = tokenizer_open_gguf(engine_gguf(serve->engine), &serve->tokenizer, fault);
+    r = engine_tokenizer(serve->engine, &serve->tokenizer, fault);
     if (r < 0)
         return r;
     r = chat_template_open_gguf(engine_gguf(serve->engine), &serve->chat_template, fault);
     if (r < 0)
         return r;
-    progress_phase(&serve->progress, "reading tokenizer", clock_seconds(clock_now() - before_ns));
+    progress_phase(&serve->progress, "reading chat template", clock_seconds(clock_now() - before_ns));
     name_model(serve, config);
     return 0;
 }
@@ -213,7 +213,6 @@ static void serve_close(struct serve *serve)
     metrics_close(serve->server.metrics);
     loop_close(serve->server.loop);
     chat_template_close(serve->chat_template);
-    tokenizer_close(serve->tokenizer);
     engine_close(serve->engine);
     listener_fini(&serve->listener);
 }
