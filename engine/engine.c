@@ -200,9 +200,17 @@ static int open_tokenizer(struct engine *engine, struct fault *fault)
     r = tokenizer_open_gguf(engine->gguf, &engine->tokenizer, &engine->tokenizer_fault);
     if (r == E_UNSUPPORTED)
         return 0;
-    if (r < 0 && fault)
-        *fault = engine->tokenizer_fault;
-    return r;
+    if (r < 0) {
+        if (fault)
+            *fault = engine->tokenizer_fault;
+        return r;
+    }
+    /* Fewer is common (embeddings are padded); more would be tokens that cannot be computed. */
+    if (tokenizer_count(engine->tokenizer) > engine->model->vocabulary)
+        return fault_set(fault, E_CORRUPT, "%s: the tokenizer has %u tokens, the model only %u",
+                         gguf_path(engine->gguf), tokenizer_count(engine->tokenizer),
+                         engine->model->vocabulary);
+    return 0;
 }
 
 static int open_model(struct engine *engine, const struct engine_options *options,
