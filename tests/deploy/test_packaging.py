@@ -72,9 +72,8 @@ def bundle():
 def test_bundle_is_whole(bundle):
     """Of the libraries that it resolves, only glibc's are outside it."""
     environment = {"LD_LIBRARY_PATH": str(bundle / "lib"), "PATH": os.environ["PATH"]}
-    ldd = subprocess.run(
-        ["ldd", bundle / "bin" / "weft"], env=environment, capture_output=True, text=True, check=True
-    )
+    command = ["ldd", bundle / "bin" / "weft"]
+    ldd = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     outside = [
         line.split()[0]
         for line in ldd.stdout.splitlines()
@@ -89,7 +88,7 @@ def test_bundle_is_whole(bundle):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="chroot needs root")
 def test_bundle_runs_where_there_is_only_glibc(bundle, tmp_path, model):
-    """In an empty root with a shell, readlink and dirname, and glibc: nothing else of this machine."""
+    """In an empty root with a shell, readlink and dirname, and glibc: nothing else from here."""
     root = tmp_path / "root"
     tools = ["/bin/sh", "/usr/bin/readlink", "/usr/bin/dirname"]
     for tool in tools:

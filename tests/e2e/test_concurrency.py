@@ -53,7 +53,7 @@ def test_nothing_is_lost_or_doubled_when_pages_run_out(start):
 
 
 def test_demo_model_says_in_company_what_it_says_alone(demo_server):
-    topics = ["sea", "moon", "bread", "clock", "river", "piano", "winter", "garden", "train", "mirror"]
+    topics = "sea moon bread clock river piano winter garden train mirror".split()
     bodies = [
         {"prompt": f"The {t} is", "max_tokens": 6, "temperature": 0, "logprobs": 2} for t in topics
     ]

@@ -1,4 +1,5 @@
-"""`curl -N` as in the README: events arrive one by one, and the line that the server prints works."""
+"""`curl -N` as in the README: events arrive one by one, and the line that the server prints
+works."""
 
 import json
 import shlex

@@ -1,4 +1,5 @@
-"""`httpx`, whole answers and streams, on connections that are kept: what a hand-written client does."""
+"""`httpx`, whole answers and streams, on connections that are kept: what a hand-written client
+does."""
 
 import json
 

@@ -100,7 +100,8 @@ def test_completion_stream_says_the_same(client, model):
 def test_completion_of_many_prompts(client, model):
     """choices[i * n + k] answers prompt i."""
     prompts = ["One, two,", "Monday, Tuesday,"]
-    answer = client.completions.create(model=model, prompt=prompts, n=2, max_tokens=4, temperature=0)
+    options = {"n": 2, "max_tokens": 4, "temperature": 0}
+    answer = client.completions.create(model=model, prompt=prompts, **options)
     texts = [c.text for c in sorted(answer.choices, key=lambda c: c.index)]
     assert len(texts) == 4
     assert texts[0] == texts[1] and texts[2] == texts[3] and texts[0] != texts[2]

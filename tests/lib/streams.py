@@ -1,4 +1,5 @@
-"""Many streams at once: opens /v1/completions streams with asyncio and collects what each one got."""
+"""Many streams at once: opens /v1/completions streams with asyncio and collects what each one
+got."""
 
 import asyncio
 import json

@@ -4,8 +4,8 @@
         status, headers, body = server.get("/health")
 
 Nothing here sleeps for a fixed time: waiting is always for something, with a deadline. The server's
-log is read by a thread, so that it never blocks, and is there to be asserted on and to be shown when
-a test fails.
+log is read by a thread, so that it never blocks, and is there to be asserted on and to be shown
+when a test fails.
 
 WEFT_BINARY names another binary than build/weft.
 """

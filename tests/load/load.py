@@ -5,16 +5,16 @@
     tests/load/load.py --binary build/weft --device null       everything but the arithmetic
     tests/load/load.py ... --streams 1,16,64 --requests 4 --prompt 128 --tokens 64
 
-For each number of streams, that many clients each send `--requests` completions, the next as soon as
-the last one ended; the first of each is warm-up and not counted. A line says, with the median and
-the 99th percentile over all that was counted:
+For each number of streams, that many clients each send `--requests` completions, the next as soon
+as the last one ended; the first of each is warm-up and not counted. A line says, with the median
+and the 99th percentile over all that was counted:
 
     ttft   milliseconds from sending a request to its first token
     itl    milliseconds between two successive chunks of one stream
     tok/s  tokens of all streams together, over the time in which all of them ran
 
-Exits 1 when a stream was not whole. Needs only Python's standard library; sends nothing anywhere but
-to the server that it starts on 127.0.0.1.
+Exits 1 when a stream was not whole. Needs only Python's standard library; sends nothing anywhere
+but to the server that it starts on 127.0.0.1.
 """
 
 import argparse

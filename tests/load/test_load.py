@@ -1,5 +1,5 @@
-"""Protects the load program: its arithmetic, and a short run on the null device in which every stream
-is whole and the pace is the device's."""
+"""Protects the load program: its arithmetic, and a short run on the null device in which every
+stream is whole and the pace is the device's."""
 
 import pathlib
 import re

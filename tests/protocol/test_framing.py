@@ -1,5 +1,5 @@
-"""HTTP/1 on the wire, raw: where a request ends, keep-alive and pipelining, slow and hostile senders.
-Protects http.c, http_request.c and the traps of libmicrohttpd that they step around."""
+"""HTTP/1 on the wire, raw: where a request ends, keep-alive and pipelining, slow and hostile
+senders. Protects http.c, http_request.c and the traps of libmicrohttpd that they step around."""
 
 import json
 import time

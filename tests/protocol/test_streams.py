@@ -1,5 +1,6 @@
 """Streams and waiting answers: what arrives, what happens when the client leaves or does not
-read. Protects the exchange's life in exchange_events.c; that nothing is left running is seen in /metrics."""
+read. Protects the exchange's life in exchange_events.c; that nothing is left running is seen in
+/metrics."""
 
 import concurrent.futures
 import json
