@@ -18,7 +18,7 @@ enum event_kind {
 };
 
 enum finish_reason {
-    FINISH_STOP,      /* an end or stop token; it was the last EVENT_TOKEN */
+    FINISH_STOP, /* an end or stop token; it was the last EVENT_TOKEN */
     FINISH_LENGTH,
     FINISH_CANCELLED, /* asked for by scheduler_cancel() */
 };

@@ -25,17 +25,19 @@ struct scheduler_options {
     uint32_t event_capacity;   /* of the event ring */
     uint32_t prefill_tokens;   /* most prompt tokens in a step */
     uint32_t prefills_max;     /* prompts mid-prefill at once */
-    void (*bell)(void *data);  /* new events are in the ring; called on the scheduler thread, must not block */
+    void (*bell)(
+        void
+            *data); /* new events are in the ring; called on the scheduler thread, must not block */
     void *bell_data;
 };
 
 /* Counters rise for ever, gauges are as of the last step; never decreases by a cancel. */
 struct scheduler_stats {
-    uint64_t running;           /* gauges */
+    uint64_t running; /* gauges */
     uint64_t waiting;
     uint64_t pages_total;
     uint64_t pages_free;
-    uint64_t steps_total;       /* counters */
+    uint64_t steps_total; /* counters */
     uint64_t prompt_tokens_total;
     uint64_t generated_tokens_total;
     uint64_t preemptions_total;
@@ -45,8 +47,8 @@ struct scheduler_stats {
     uint64_t failed_total;
     uint64_t rejected_total;
     uint64_t step_ns_last;
-    uint64_t heartbeat_ns;      /* clock_now() of the last finished step, or of when the work came */
-    bool work_waiting;          /* something is running or waiting */
+    uint64_t heartbeat_ns; /* clock_now() of the last finished step, or of when the work came */
+    bool work_waiting;     /* something is running or waiting */
     bool device_failed;
     double sequences_per_second; /* finished lately; 0 until measured: for Retry-After */
 };

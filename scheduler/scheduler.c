@@ -1,0 +1,425 @@
+/* scheduler.c -- the scheduler's thread: receive, settle, plan, submit, complete, emit.
+ *
+ *     loop:   receive what came  ->  settle those that leave  ->  plan and submit while fewer than two steps are in
+ *             flight  ->  else complete the oldest  ->  ring the bell once
+ *
+ * So the plan of step N+1 is made while N runs. With nothing to do the thread sleeps on the submission ring; when the
+ * reader of the event ring lags it looks again every few milliseconds, which is the one place where it polls. */
+#include "scheduler/scheduler.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "config/base/clock.h"
+#include "config/base/log.h"
+#include "scheduler/scheduler_internal.h"
+
+enum {
+    LAGGING_READER_NS = 2000000,
+    CANCELS_IN_RING_MAX = 1024, /* room beside the requests */
+};
+
+/* --- receiving -------------------------------------------------------------------------------- */
+
+/* A request that cannot be run: every choice hears why. */
+static void refuse(struct scheduler *scheduler, struct request *request, int code)
+{
+    uint32_t choices = request->prompt_count * request->choices;
+
+    atomic_fetch_sub(&scheduler->queued, choices);
+    count(&scheduler->published.failed_total, choices);
+    for (uint32_t i = 0; i < choices; i++) {
+        struct event event = {.exchange_id = request->exchange_id,
+                              .choice = i,
+                              .kind = EVENT_FAILURE,
+                              .made_ns = clock_now(),
+                              .failure = code};
+
+        while (scheduler_event_room(scheduler) == 0 && !scheduler->stopping) {
+            scheduler->options.bell(scheduler->options.bell_data);
+            clock_sleep_until(clock_now() + LAGGING_READER_NS);
+        }
+        if (scheduler_event_room(scheduler) > 0)
+            must(ring_push(scheduler->events, &event) == 0);
+        scheduler->rang = true;
+    }
+    request_free(request);
+}
+
+static void receive_request(struct scheduler *scheduler, struct request *request)
+{
+    bool idle = !scheduler->waiting.first && !scheduler->running.first;
+
+    if (idle) /* the heart beats from the moment there is work */
+        atomic_store(&scheduler->published.heartbeat_ns, clock_now());
+    if (scheduler->stopping || scheduler->failed) {
+        refuse(scheduler, request, scheduler->failed ? E_DEVICE : E_CLOSED);
+    } else if (sequences_make(request, scheduler->limits.pages_per_row, scheduler->next_order,
+                              &scheduler->waiting) < 0) {
+        refuse(scheduler, request, E_MEMORY);
+    } else {
+        scheduler->next_order += (uint64_t)request->prompt_count * request->choices;
+    }
+}
+
+static void end_all(struct scheduler *scheduler, struct sequence_list *list, uint64_t exchange_id,
+                    uint32_t choice, int code)
+{
+    struct sequence *next;
+
+    for (struct sequence *s = list->first; s; s = next) {
+        next = s->after;
+        if (!s->ended && (!exchange_id || s->owner->request->exchange_id == exchange_id) &&
+            (choice == CHOICE_ALL || s->choice == choice))
+            scheduler_end(scheduler, s, code);
+    }
+}
+
+/* `exchange_id` 0: everybody. Those that leave come first, since ending moves the others behind them. */
+static void end_matching(struct scheduler *scheduler, uint64_t exchange_id, uint32_t choice,
+                         int code)
+{
+    end_all(scheduler, &scheduler->leaving, exchange_id, choice, code);
+    end_all(scheduler, &scheduler->running, exchange_id, choice, code);
+    end_all(scheduler, &scheduler->waiting, exchange_id, choice, code);
+}
+
+static void receive_one(struct scheduler *scheduler, const struct submission *submission)
+{
+    switch (submission->kind) {
+    case SUBMISSION_REQUEST:
+        receive_request(scheduler, submission->request);
+        break;
+    case SUBMISSION_CANCEL:
+        end_matching(scheduler, submission->exchange_id, submission->choice, 0);
+        break;
+    case SUBMISSION_STOP:
+        scheduler->stopping = true;
+        end_matching(scheduler, 0, CHOICE_ALL, 0);
+        break;
+    }
+}
+
+static uint32_t in_flight(const struct scheduler *scheduler)
+{
+    return scheduler->submitted - scheduler->completed;
+}
+
+/* Rows to close are no work once it stops: the engine closes with them. */
+static bool has_work(const struct scheduler *scheduler)
+{
+    return scheduler->waiting.first || scheduler->running.first || scheduler->leaving.first ||
+           in_flight(scheduler) ||
+           (!scheduler->stopping && (scheduler->closing.first || scheduler->close_count));
+}
+
+/* Takes everything that came; waits when there is nothing else to do. */
+static void receive(struct scheduler *scheduler, uint64_t deadline_ns)
+{
+    struct submission submission;
+    bool got = deadline_ns ? ring_pop_wait(scheduler->submissions, &submission, deadline_ns)
+                           : ring_pop(scheduler->submissions, &submission);
+
+    while (got) {
+        receive_one(scheduler, &submission);
+        got = ring_pop(scheduler->submissions, &submission);
+    }
+}
+
+/* --- the thread ------------------------------------------------------------------------------- */
+
+static void publish(struct scheduler *scheduler)
+{
+    struct published *published = &scheduler->published;
+
+    atomic_store(&published->running, scheduler->running.count + scheduler->leaving.count);
+    atomic_store(&published->waiting, scheduler->waiting.count);
+    atomic_store(&published->pages_free, kv_pages_free(scheduler->pages));
+    atomic_store(&published->work_waiting, scheduler->waiting.first || scheduler->running.first);
+}
+
+static void ring_bell(struct scheduler *scheduler)
+{
+    if (!scheduler->rang)
+        return;
+    scheduler->rang = false;
+    scheduler->options.bell(scheduler->options.bell_data);
+}
+
+static void free_closing(struct scheduler *scheduler)
+{
+    while (scheduler->closing.first) {
+        struct sequence *sequence = scheduler->closing.first;
+
+        sequence_list_remove(&scheduler->closing, sequence);
+        scheduler_free_sequence(sequence);
+    }
+}
+
+static void fail(struct scheduler *scheduler, const struct fault *fault)
+{
+    log_event(LOG_ERROR, "device_failed", LOG_STR("message", fault->message));
+    scheduler->failed = true;
+    scheduler->events_promised = 0;
+    scheduler->completed = scheduler->submitted;
+    /* Sequences that wait for the batch to close them wait in vain. */
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        struct planned *planned = &scheduler->slots[i];
+
+        for (uint32_t k = 0; k < planned->closed_count; k++)
+            scheduler_free_sequence(planned->closed[k]);
+        planned->closed_count = 0;
+    }
+    free_closing(scheduler);
+    end_matching(scheduler, 0, CHOICE_ALL, E_DEVICE);
+    scheduler->close_count = 0;
+    atomic_store(&scheduler->published.device_failed, true);
+}
+
+/* Returns whether anything moved; false: it must wait for the reader of the events. */
+static bool advance(struct scheduler *scheduler)
+{
+    struct fault fault = {0};
+    int r = 0;
+
+    if (scheduler->failed)
+        return false;
+    if (in_flight(scheduler) < ENGINE_STEPS_IN_FLIGHT)
+        r = scheduler_plan_step(scheduler, &fault);
+    if (r == 0 && in_flight(scheduler) > 0) {
+        r = scheduler_complete_step(scheduler, &fault);
+        if (r == 0)
+            return true;
+    }
+    if (r < 0)
+        fail(scheduler, &fault);
+    return r != 0;
+}
+
+static void *run(void *data)
+{
+    struct scheduler *scheduler = data;
+    uint64_t deadline_ns = UINT64_MAX;
+
+    while (!scheduler->stopping || has_work(scheduler)) {
+        bool moved;
+
+        receive(scheduler, deadline_ns);
+        scheduler_settle(scheduler);
+        moved = advance(scheduler);
+        scheduler_settle(scheduler);
+        publish(scheduler);
+        ring_bell(scheduler);
+        if (moved)
+            deadline_ns = 0;
+        else
+            deadline_ns = has_work(scheduler) ? clock_now() + LAGGING_READER_NS : UINT64_MAX;
+    }
+    free_closing(scheduler);
+    return NULL;
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static int planned_open(struct scheduler *scheduler, struct planned *planned, struct fault *fault)
+{
+    uint32_t rows = scheduler->limits.batch.rows;
+    int r = batch_open(&scheduler->limits.batch, &planned->batch, fault);
+
+    if (r < 0)
+        return r;
+    planned->sequences = calloc(rows, sizeof *planned->sequences);
+    planned->closed = calloc(rows, sizeof *planned->closed);
+    if (!planned->sequences || !planned->closed)
+        return fault_set(fault, E_MEMORY, "no memory for the scheduler's batches");
+    return 0;
+}
+
+static int arrays_open(struct scheduler *scheduler, struct fault *fault)
+{
+    uint32_t rows = scheduler->limits.batch.rows;
+    struct policy_plan *plan = &scheduler->plan;
+
+    scheduler->rows_free = calloc(rows, sizeof *scheduler->rows_free);
+    scheduler->close_rows = calloc(rows, sizeof *scheduler->close_rows);
+    scheduler->policy_running = calloc(rows, sizeof *scheduler->policy_running);
+    scheduler->policy_waiting = calloc(rows, sizeof *scheduler->policy_waiting);
+    scheduler->policy_sequences = calloc(rows, sizeof *scheduler->policy_sequences);
+    plan->decodes = calloc(rows, sizeof *plan->decodes);
+    plan->preempts = calloc(rows, sizeof *plan->preempts);
+    plan->prefills = calloc(rows, sizeof *plan->prefills);
+    if (!scheduler->rows_free || !scheduler->close_rows || !scheduler->policy_running ||
+        !scheduler->policy_waiting || !scheduler->policy_sequences || !plan->decodes ||
+        !plan->preempts || !plan->prefills)
+        return fault_set(fault, E_MEMORY, "no memory for the scheduler's rows");
+    for (uint32_t i = 0; i < rows; i++)
+        scheduler->rows_free[i] = rows - 1 - i;
+    scheduler->row_free_count = rows;
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        int r = planned_open(scheduler, &scheduler->slots[i], fault);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int rings_open(struct scheduler *scheduler, struct fault *fault)
+{
+    /* Two steps in flight and one being planned, with a start, a token and an end for each row. */
+    uint64_t least =
+        SLOTS * (3 * (uint64_t)scheduler->limits.batch.rows + scheduler->options.prefill_tokens);
+    uint64_t events = scheduler->options.event_capacity;
+    uint64_t submissions = (uint64_t)scheduler->options.queue_length_max + CANCELS_IN_RING_MAX;
+
+    if (events < least)
+        events = least;
+    if (ring_open(submissions, sizeof(struct submission), &scheduler->submissions) < 0 ||
+        ring_open(events, sizeof(struct event), &scheduler->events) < 0)
+        return fault_set(fault, E_MEMORY, "no memory for the scheduler's rings");
+    return 0;
+}
+
+static int start(struct scheduler *scheduler, struct fault *fault)
+{
+    int r = prefix_key_init(&scheduler->prefix_key);
+
+    if (r < 0)
+        return fault_set(fault, r, "the system has no random numbers for the prefix hashes");
+    if (kv_pages_open(scheduler->limits.page_count, &scheduler->pages) < 0)
+        return fault_set(fault, E_MEMORY, "no memory for %u page counters",
+                         scheduler->limits.page_count);
+    r = arrays_open(scheduler, fault);
+    if (r == 0)
+        r = rings_open(scheduler, fault);
+    if (r < 0)
+        return r;
+    atomic_store(&scheduler->published.pages_total, scheduler->limits.page_count);
+    atomic_store(&scheduler->published.pages_free, scheduler->limits.page_count);
+    atomic_store(&scheduler->published.heartbeat_ns, clock_now());
+    scheduler->rate_since_ns = clock_now();
+    r = pthread_create(&scheduler->thread, NULL, run, scheduler);
+    if (r != 0) {
+        errno = r;
+        return fault_errno(fault, "cannot start the scheduler's thread");
+    }
+    scheduler->thread_runs = true;
+    return 0;
+}
+
+int scheduler_open(struct engine *engine, const struct scheduler_options *options,
+                   struct scheduler **ret_scheduler, struct fault *fault)
+{
+    struct scheduler *scheduler = calloc(1, sizeof *scheduler);
+    int r;
+
+    if (!scheduler)
+        return fault_set(fault, E_MEMORY, "no memory for the scheduler");
+    scheduler->engine = engine;
+    scheduler->options = *options;
+    scheduler->limits = *engine_limits(engine);
+    if (scheduler->options.prefill_tokens > scheduler->limits.batch.prefill_tokens)
+        scheduler->options.prefill_tokens = scheduler->limits.batch.prefill_tokens;
+    r = start(scheduler, fault);
+    if (r < 0)
+        scheduler_close(scheduler);
+    else
+        *ret_scheduler = scheduler;
+    return r;
+}
+
+static void drop_submissions(struct scheduler *scheduler)
+{
+    struct submission submission;
+
+    while (scheduler->submissions && ring_pop(scheduler->submissions, &submission))
+        if (submission.kind == SUBMISSION_REQUEST)
+            request_free(submission.request);
+}
+
+void scheduler_close(struct scheduler *scheduler)
+{
+    const struct submission stop = {.kind = SUBMISSION_STOP};
+
+    if (!scheduler)
+        return;
+    if (scheduler->thread_runs) {
+        while (ring_push(scheduler->submissions, &stop) < 0)
+            clock_sleep_until(clock_now() + LAGGING_READER_NS);
+        (void)pthread_join(scheduler->thread, NULL);
+    }
+    drop_submissions(scheduler);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        batch_close(scheduler->slots[i].batch);
+        free(scheduler->slots[i].sequences);
+        free(scheduler->slots[i].closed);
+    }
+    free(scheduler->rows_free);
+    free(scheduler->close_rows);
+    free(scheduler->policy_running);
+    free(scheduler->policy_waiting);
+    free(scheduler->policy_sequences);
+    free(scheduler->plan.decodes);
+    free(scheduler->plan.preempts);
+    free(scheduler->plan.prefills);
+    ring_close(scheduler->submissions);
+    ring_close(scheduler->events);
+    kv_pages_close(scheduler->pages);
+    free(scheduler);
+}
+
+/* --- the loop's side -------------------------------------------------------------------------- */
+
+int scheduler_submit(struct scheduler *scheduler, struct request *request)
+{
+    const struct submission submission = {.kind = SUBMISSION_REQUEST, .request = request};
+    uint32_t choices = request->prompt_count * request->choices;
+    uint32_t queued = atomic_fetch_add(&scheduler->queued, choices);
+
+    if (queued + (uint64_t)choices > scheduler->options.queue_length_max ||
+        ring_push(scheduler->submissions, &submission) < 0) {
+        atomic_fetch_sub(&scheduler->queued, choices);
+        count(&scheduler->published.rejected_total, choices);
+        return E_FULL;
+    }
+    return 0;
+}
+
+int scheduler_cancel(struct scheduler *scheduler, uint64_t exchange_id, uint32_t choice)
+{
+    const struct submission submission = {
+        .kind = SUBMISSION_CANCEL, .exchange_id = exchange_id, .choice = choice};
+
+    return ring_push(scheduler->submissions, &submission);
+}
+
+bool scheduler_next(struct scheduler *scheduler, struct event *ret_event)
+{
+    return ring_pop(scheduler->events, ret_event);
+}
+
+void scheduler_stats_get(const struct scheduler *scheduler, struct scheduler_stats *ret_stats)
+{
+    struct published *p =
+        (struct published *)&scheduler->published; /* atomics load from non-const */
+
+    *ret_stats =
+        (struct scheduler_stats){.running = atomic_load(&p->running),
+                                 .waiting = atomic_load(&p->waiting),
+                                 .pages_total = atomic_load(&p->pages_total),
+                                 .pages_free = atomic_load(&p->pages_free),
+                                 .steps_total = atomic_load(&p->steps_total),
+                                 .prompt_tokens_total = atomic_load(&p->prompt_tokens_total),
+                                 .generated_tokens_total = atomic_load(&p->generated_tokens_total),
+                                 .preemptions_total = atomic_load(&p->preemptions_total),
+                                 .finished_stop_total = atomic_load(&p->finished_stop_total),
+                                 .finished_length_total = atomic_load(&p->finished_length_total),
+                                 .cancelled_total = atomic_load(&p->cancelled_total),
+                                 .failed_total = atomic_load(&p->failed_total),
+                                 .rejected_total = atomic_load(&p->rejected_total),
+                                 .step_ns_last = atomic_load(&p->step_ns_last),
+                                 .heartbeat_ns = atomic_load(&p->heartbeat_ns),
+                                 .work_waiting = atomic_load(&p->work_waiting),
+                                 .device_failed = atomic_load(&p->device_failed),
+                                 .sequences_per_second = atomic_load(&p->sequences_per_second)};
+}

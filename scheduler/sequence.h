@@ -1,0 +1,95 @@
+/* sequence.h -- one choice of one request on its way through the scheduler, and the lists it stands in.
+ *
+ *     waiting ──admit──► running ──last token──► leaving ──nothing in flight──► closing ──► freed
+ *        ▲                  │ pages run out          │ preempted
+ *        └──────────────────┴────────────────────────┘
+ *
+ * A running sequence prefills while `submitted` < `opened`, then decodes. One that leaves is in no further batch; when
+ * no step that names it is in flight its pages go back, and its row is closed by the next batch. What the engine was lent
+ * (tokens, sampling) lives until that batch has completed.
+ *
+ * Everything here lies in the request's arena. Owner and only thread: scheduler. */
+#ifndef WEFT_SEQUENCE_H
+#define WEFT_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/batch.h"
+#include "scheduler/event.h"
+#include "scheduler/prefix.h"
+#include "scheduler/request.h"
+
+enum { ROW_NONE = UINT32_MAX };
+
+enum sequence_state {
+    SEQUENCE_WAITING,
+    SEQUENCE_RUNNING,
+    SEQUENCE_LEAVING, /* told or not, its rows may be in flight */
+    SEQUENCE_CLOSING, /* until the batch that closes its row has completed */
+};
+
+/* A request with sequences left. */
+struct running_request {
+    struct request *request;
+    uint32_t sequences_left;
+};
+
+struct sequence {
+    struct sequence *before;
+    struct sequence *after;
+    struct running_request *owner;
+    uint32_t choice;
+    enum sequence_state state;
+    uint64_t order; /* of arrival; kept over preemptions */
+    struct sampling sampling;
+    int32_t *tokens; /* prompt and answer; [prompt_count + max_tokens], never moves */
+    uint32_t token_count;
+    uint32_t prompt_count;
+    uint32_t max_tokens;
+    uint32_t row;                /* of the request table, while it has one */
+    uint32_t opened;             /* tokens known when the row was opened */
+    uint32_t submitted;          /* positions that submitted steps write */
+    uint32_t sampling_in_flight; /* steps in flight that sample a token */
+    uint32_t in_flight;          /* steps in flight that name the row */
+    uint32_t steps_waited;
+    uint32_t *pages;
+    uint32_t page_count;
+    uint32_t pages_granted;  /* how many of them the engine knows */
+    uint32_t pages_named;    /* full pages that carry their hash */
+    struct prefix_hash hash; /* of the last named page */
+    uint32_t computed;       /* positions whose step has completed */
+    bool row_open;           /* a batch has opened its row */
+    bool ended;              /* no more tokens are wanted; with end_code */
+    int end_code;            /* 0: finished or cancelled, else the failure */
+    bool told;               /* its last event is sent */
+    bool preempted;          /* leaves only to wait again */
+    bool started;
+    uint32_t prompt_reported; /* the last position whose EVENT_PROMPT was sent */
+    uint32_t preemptions;
+    uint64_t admitted_ns;
+    uint64_t first_token_ns;
+    uint64_t last_token_ns;
+};
+
+struct sequence_list {
+    struct sequence *first;
+    struct sequence *last;
+    uint32_t count;
+};
+
+void sequence_list_append(struct sequence_list *list, struct sequence *sequence);
+/* Keeps the list in order of `order`: where preempted sequences go back to, ahead of those that came later. */
+void sequence_list_insert(struct sequence_list *list, struct sequence *sequence);
+void sequence_list_remove(struct sequence_list *list, struct sequence *sequence);
+
+/* Makes all sequences of a request in its arena and appends them to `list`. `order` is that of the first and rises by one each.
+ * Returns 0, or E_MEMORY with nothing appended. */
+int sequences_make(struct request *request, uint32_t pages_per_row, uint64_t order,
+                   struct sequence_list *list);
+
+uint32_t sequence_generated(const struct sequence *sequence);
+/* Is there a token left to sample, counting those in flight? */
+bool sequence_may_decode(const struct sequence *sequence);
+
+#endif
