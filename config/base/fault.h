@@ -1,9 +1,9 @@
 /* fault.h -- what went wrong, as a value with a message fit to show a user.
  *
  * A function that can fail returns 0 (or a count) on success and a negative code on failure: -errno
- * from the system, or one of ours below. Where a human will read the reason, the last parameter is a
- * `struct fault *`; the callee writes the whole sentence, the caller passes it up unchanged or puts
- * its own context before it (fault_prefix). Library code never logs; it returns.
+ * from the system, or one of ours below. Where a human will read the reason, the last parameter is
+ * a `struct fault *`; the callee writes the whole sentence, the caller passes it up unchanged or
+ * puts its own context before it (fault_prefix). Library code never logs; it returns.
  *
  * A fault is plain memory on the caller's stack: no allocation, nothing to free. NULL is allowed
  * everywhere a fault is taken and means that nobody will read it. */
@@ -33,8 +33,8 @@ struct fault {
     char message[512]; /* a whole sentence without a final newline; always valid UTF-8 */
 };
 
-/* Writes the code and the printf-style message, cut to fit at a character's border. Returns `code`, so
- * that `return fault_set(fault, E_CORRUPT, "...")` reads well. */
+/* Writes the code and the printf-style message, cut to fit at a character's border. Returns
+ * `code`, so that `return fault_set(fault, E_CORRUPT, "...")` reads well. */
 int fault_set(struct fault *fault, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -49,7 +49,8 @@ int fault_errno(struct fault *fault, const char *format, ...) __attribute__((for
 int fault_prefix(struct fault *fault, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* For our own bugs only, never for input, files or devices: always on, prints the place and aborts. */
+/* For our own bugs only, never for input, files or devices: always on, prints the place and
+ * aborts. */
 #define must(condition) ((condition) ? (void)0 : must_failed(#condition, __FILE__, __LINE__))
 _Noreturn void must_failed(const char *condition, const char *file, int line);
 

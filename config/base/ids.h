@@ -1,7 +1,7 @@
 /* ids.h -- names for things that may be gone: slot + generation.
  *
- * Ids cross threads, pointers do not. A slot is reused, its generation is not, so a late message for
- * something that ended finds nobody and is dropped: no lock, no use after free.
+ * Ids cross threads, pointers do not. A slot is reused, its generation is not, so a late message
+ * for something that ended finds nobody and is dropped: no lock, no use after free.
  *
  *     id = generation (32 bits) << 32 | slot (32 bits)        0 is never a valid id
  *
@@ -22,7 +22,8 @@ void *ids_find(const struct ids *ids, uint64_t id); /* NULL when it is gone */
 void ids_drop(struct ids *ids, uint64_t id);        /* harmless when it is gone */
 
 uint32_t ids_count(const struct ids *ids); /* taken slots */
-/* Walks the live things: start with *cursor = 0; NULL at the end. Dropping the current one is allowed. */
+/* Walks the live things: start with *cursor = 0; NULL at the end. Dropping the current one is
+ * allowed. */
 void *ids_next(const struct ids *ids, uint32_t *cursor);
 
 static inline uint32_t id_slot(uint64_t id)

@@ -1,8 +1,8 @@
 /* json.h -- jansson behind one door, with a depth cap and faults that say where.
  *
- * jansson builds a tree recursively up to 2,048 levels; we refuse more than JSON_DEPTH_MAX before it
- * builds anything. Every optional field may be null and then counts as absent. Numbers follow API.md:
- * 16, 16.0 and 1.6e1 are all the integer 16; 16.5, "16" and true are not integers. */
+ * jansson builds a tree recursively up to 2,048 levels; we refuse more than JSON_DEPTH_MAX before
+ * it builds anything. Every optional field may be null and then counts as absent. Numbers follow
+ * API.md: 16, 16.0 and 1.6e1 are all the integer 16; 16.5, "16" and true are not integers. */
 #ifndef WEFT_JSON_H
 #define WEFT_JSON_H
 
@@ -19,9 +19,9 @@ enum { JSON_DEPTH_MAX = 64 };
  * more than 200 bytes, and none that are not UTF-8. The caller owns *ret_value (json_decref). */
 int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault *fault);
 
-/* Fields of an object. All return 1 with the value, 0 when the field is absent or null (the out parameter is
- * untouched), or E_INVALID with the field named in the fault. `path` is put before the key in
- * messages ("stream_options."), "" at the top. */
+/* Fields of an object. All return 1 with the value, 0 when the field is absent or null (the out
+ * parameter is untouched), or E_INVALID with the field named in the fault. `path` is put before
+ * the key in messages ("stream_options."), "" at the top. */
 int json_get_int(const json_t *object, const char *path, const char *key, int64_t low, int64_t high,
                  int64_t *ret_value, struct fault *fault);
 int json_get_real(const json_t *object, const char *path, const char *key, double low, double high,

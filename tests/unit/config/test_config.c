@@ -1,5 +1,6 @@
-/* Protects: the order of the sources, that every option can be set from each of them, that what is wrong is refused
- * with the place, the range and the nearest right name, and that the committed pages are the table's. */
+/* Protects: the order of the sources, that every option can be set from each of them, that what is
+ * wrong is refused with the place, the range and the nearest right name, and that the committed
+ * pages are the table's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -157,8 +158,8 @@ static bool is_member_equal(const struct config *left, const struct config *righ
     return false;
 }
 
-/* Each option alone, from each source, changes its own member and no other, and nothing where the value is the
- * default. */
+/* Each option alone, from each source, changes its own member and no other, and nothing where the
+ * value is the default. */
 static void test_every_option_from_every_source(void **state)
 {
     (void)state;
@@ -332,7 +333,8 @@ static void test_messages_of_the_environment(void **state)
                    "WEFT_PORT=x: accepted is a whole number from 0 to 65535");
     assert_refused(COMMAND_SERVE, NO_ARGUMENTS, ARGUMENTS("WEFT_Port=1"),
                    "The environment variable WEFT_Port is no option; the nearest is WEFT_PORT");
-    /* Another command's option, other programs' variables, and Kubernetes' for a service named weft. */
+    /* Another command's option, other programs' variables, and Kubernetes' for a service named
+     * weft. */
     assert_int_equal(
         read_config(&config, COMMAND_GENERATE, NO_ARGUMENTS,
                     ARGUMENTS("WEFT_PORT=1", "WEFT_GOLDENS=/x", "WEFT", "PATH=/bin",
