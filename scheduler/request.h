@@ -19,7 +19,7 @@ struct request_prompt {
 };
 
 struct request {
-    struct arena *arena; /* owns this struct too */
+    struct arena *arena; /* owns this struct too; has room for each sequence's state and tokens */
     uint64_t exchange_id;
     uint32_t prompt_count;
     struct request_prompt *prompts;

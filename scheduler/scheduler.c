@@ -54,7 +54,7 @@ static void receive_request(struct scheduler *scheduler, struct request *request
         atomic_store(&scheduler->published.heartbeat_ns, clock_now());
     if (scheduler->stopping || scheduler->failed) {
         refuse(scheduler, request, scheduler->failed ? E_DEVICE : E_CLOSED);
-    } else if (sequences_make(request, scheduler->limits.pages_per_row, scheduler->next_order,
+    } else if (sequences_make(request, &scheduler->limits, scheduler->next_order,
                               &scheduler->waiting) < 0) {
         refuse(scheduler, request, E_MEMORY);
     } else {

@@ -52,17 +52,19 @@ void sequence_list_remove(struct sequence_list *list, struct sequence *sequence)
 }
 
 static struct sequence *make_one(struct running_request *owner, uint32_t choice,
-                                 uint32_t pages_per_row)
+                                 const struct engine_limits *limits)
 {
     struct request *request = owner->request;
     const struct request_prompt *prompt = &request->prompts[choice / request->choices];
+    uint32_t room = limits->context - prompt->count;
+    uint32_t max_tokens = request->max_tokens < room ? request->max_tokens : room;
     struct sequence *sequence = arena_take(request->arena, 1, sizeof *sequence);
 
     if (!sequence)
         return NULL;
-    sequence->tokens = arena_take(request->arena, (size_t)prompt->count + request->max_tokens,
+    sequence->tokens = arena_take(request->arena, (size_t)prompt->count + max_tokens,
                                   sizeof *sequence->tokens);
-    sequence->pages = arena_take(request->arena, pages_per_row, sizeof *sequence->pages);
+    sequence->pages = arena_take(request->arena, limits->pages_per_row, sizeof *sequence->pages);
     if (!sequence->tokens || !sequence->pages)
         return NULL;
     memcpy(sequence->tokens, prompt->tokens, prompt->count * sizeof *sequence->tokens);
@@ -70,14 +72,14 @@ static struct sequence *make_one(struct running_request *owner, uint32_t choice,
     sequence->choice = choice;
     sequence->token_count = prompt->count;
     sequence->prompt_count = prompt->count;
-    sequence->max_tokens = request->max_tokens;
+    sequence->max_tokens = max_tokens;
     sequence->row = ROW_NONE;
     sequence->sampling = request->sampling;
     sequence->sampling.stream = choice;
     return sequence;
 }
 
-int sequences_make(struct request *request, uint32_t pages_per_row, uint64_t order,
+int sequences_make(struct request *request, const struct engine_limits *limits, uint64_t order,
                    struct sequence_list *list)
 {
     uint32_t count = request->prompt_count * request->choices;
@@ -89,7 +91,7 @@ int sequences_make(struct request *request, uint32_t pages_per_row, uint64_t ord
     owner->request = request;
     owner->sequences_left = count;
     for (uint32_t i = 0; i < count; i++) {
-        struct sequence *sequence = make_one(owner, i, pages_per_row);
+        struct sequence *sequence = make_one(owner, i, limits);
 
         if (!sequence)
             return E_MEMORY;

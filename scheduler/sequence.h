@@ -83,9 +83,10 @@ void sequence_list_append(struct sequence_list *list, struct sequence *sequence)
 void sequence_list_insert(struct sequence_list *list, struct sequence *sequence);
 void sequence_list_remove(struct sequence_list *list, struct sequence *sequence);
 
-/* Makes all sequences of a request in its arena and appends them to `list`. `order` is that of the first and rises by one each.
- * Returns 0, or E_MEMORY with nothing appended. */
-int sequences_make(struct request *request, uint32_t pages_per_row, uint64_t order,
+/* Makes all sequences of a request in its arena and appends them to `list`. `order` is that of the first and rises
+ * by one each. No sequence gets more tokens than its own prompt leaves room for. Returns 0, or E_MEMORY with nothing
+ * appended. */
+int sequences_make(struct request *request, const struct engine_limits *limits, uint64_t order,
                    struct sequence_list *list);
 
 uint32_t sequence_generated(const struct sequence *sequence);

@@ -1,6 +1,7 @@
 /* api_error.c -- see api_error.h. */
 #include "server/api_error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,7 @@ static enum api_error_kind kind_of(int code)
     case E_FULL:
         return API_QUEUE_FULL;
     case E_MEMORY:
+    case -ENOMEM:
     case E_CLOSED:
         return API_UNAVAILABLE;
     default:
@@ -104,7 +106,7 @@ void api_error_from_fault(struct api_error *error, const struct fault *fault)
         api_error_set(error, kind, "", "The server failed while it worked on this request.");
     else if (kind == API_UNAVAILABLE)
         api_error_set(error, kind, "", "%s",
-                      fault->code == E_MEMORY ? "The server is out of memory. Try again later."
+                      fault->code != E_CLOSED ? "The server is out of memory. Try again later."
                                               : "The server is shutting down. Try again.");
     else
         api_error_set(error, kind, fault->field, "%s%s", fault->message,

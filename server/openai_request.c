@@ -14,8 +14,9 @@
 enum {
     COMPLETION_TOKENS_DEFAULT = 16,
     ARENA_FIRST_BYTES_MAX = 1 << 20,
-    ARENA_BYTES_MIN = 1 << 16,
     ARENA_BYTES_PER_BODY_BYTE = 32, /* 2 bytes of body can be a message, before it is refused */
+    ARENA_BYTES_PER_TOKEN = 16,     /* a prompt, its copy for each sequence, and pages */
+    ARENA_BYTES_PER_CHOICE = 4096,
     /* jansson takes about 50 bytes a value, so their number is limited before it starts. */
     BODY_VALUES_MIN = 1 << 16,
     BODY_VALUES_MAX = 1 << 21,
@@ -190,14 +191,22 @@ static int check_value_count(struct draft *draft, const char *body)
     return 0;
 }
 
+/* The scheduler takes what its sequences need from the same arena, so the ceiling has room for every choice. */
+static size_t arena_ceiling(const struct draft *draft)
+{
+    const struct openai_context *context = draft->context;
+
+    return draft->body_bytes * ARENA_BYTES_PER_BODY_BYTE +
+           (size_t)context->choices_max *
+               ((size_t)context->context * ARENA_BYTES_PER_TOKEN + ARENA_BYTES_PER_CHOICE);
+}
+
 static int open_request(struct draft *draft)
 {
     size_t first =
         draft->body_bytes < ARENA_FIRST_BYTES_MAX ? draft->body_bytes : ARENA_FIRST_BYTES_MAX;
 
-    if (arena_open(sizeof *draft->request + first,
-                   ARENA_BYTES_MIN + draft->body_bytes * ARENA_BYTES_PER_BODY_BYTE,
-                   &draft->arena) < 0)
+    if (arena_open(sizeof *draft->request + first, arena_ceiling(draft), &draft->arena) < 0)
         return draft_out_of_memory(draft);
     draft->request = arena_take(draft->arena, 1, sizeof *draft->request);
     if (!draft->request)
