@@ -10,6 +10,7 @@
 
 #include "config/base/clock.h"
 #include "scheduler/scheduler.h"
+#include "tests/lib/failing_malloc.h"
 
 enum {
     CONTEXT = 128,
@@ -310,12 +311,40 @@ static void closing_while_nobody_listens(void **state)
     world_close(world);
 }
 
+static void opening_survives_every_failing_allocation(void **state)
+{
+    struct world *world = world_open(4, 16, 16, 0);
+    struct scheduler_options options = {.queue_length_max = 4,
+                                        .event_capacity = 16,
+                                        .prefill_tokens = 16,
+                                        .prefills_max = 1,
+                                        .bell = on_bell,
+                                        .bell_data = world};
+    int r;
+
+    (void)state;
+    scheduler_close(world->scheduler);
+    for (uint64_t n = 1;; n++) {
+        failing_malloc_arm(n);
+        r = scheduler_open(world->engine, &options, &world->scheduler, NULL);
+        if (!failing_malloc_disarm())
+            break;
+        assert_true(r < 0);
+    }
+    assert_int_equal(r, 0);
+    world_close(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(streams_are_whole), cmocka_unit_test(preemption_loses_and_repeats_nothing),
-        cmocka_unit_test(cancels_at_random), cmocka_unit_test(a_full_queue_says_so),
-        cmocka_unit_test(scoring_only),      cmocka_unit_test(closing_while_nobody_listens),
+        cmocka_unit_test(streams_are_whole),
+        cmocka_unit_test(preemption_loses_and_repeats_nothing),
+        cmocka_unit_test(cancels_at_random),
+        cmocka_unit_test(a_full_queue_says_so),
+        cmocka_unit_test(scoring_only),
+        cmocka_unit_test(closing_while_nobody_listens),
+        cmocka_unit_test(opening_survives_every_failing_allocation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
