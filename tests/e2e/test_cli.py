@@ -1,0 +1,440 @@
+"""Protects: what a person at a terminal meets. Every command's output, exit code and messages, on the tiny
+model and on the demo model.
+
+Exit codes: 0 done, 1 it did not work, 2 the command line was wrong, 130 interrupted.
+"""
+
+import json
+import os
+import pathlib
+import pty
+import signal
+import struct
+import subprocess
+import threading
+
+import pytest
+
+import tiny_model
+from weft import BINARY, ROOT
+
+COMMANDS = "serve generate inspect tokenize detokenize bench version docs".split()
+SECONDS_MAX = 60
+
+
+def environment(**variables):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
+    return {**kept, **variables}
+
+
+def weft(*arguments, stdin=b"", env=None):
+    """Runs to the end; output as bytes."""
+    return subprocess.run(
+        [BINARY, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        env=environment(**(env or {})),
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+def assert_refused(done, code, *parts):
+    """One line to standard error that has all the parts, nothing to standard output."""
+    message = done.stderr.decode()
+    assert done.returncode == code, message
+    assert done.stdout == b""
+    assert message.startswith("weft: ") and message.count("\n") == 1, message
+    for part in parts:
+        assert part in message
+
+
+def assert_no_answer(done, code, part):
+    """The same for commands that show their progress before."""
+    assert done.returncode == code
+    assert done.stdout == b""
+    assert done.stderr.decode().splitlines()[-1].startswith("weft: ")
+    assert part in done.stderr.decode().splitlines()[-1]
+
+
+def json_lines(command, model, lines, *options):
+    """Objects or raw bytes in, objects out, and the exit code."""
+    stdin = b"".join(
+        (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines
+    )
+    done = weft(command, "--model", model, *options, stdin=stdin)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(lines), done.stderr.decode()
+    return answers, done.returncode
+
+
+# -- The command line itself --
+
+
+def test_no_command_is_a_usage_error_that_lists_them():
+    done = weft()
+    assert done.returncode == 2
+    for command in COMMANDS:
+        assert f"\n  {command} " in done.stdout.decode()
+
+
+def test_help_of_everything():
+    assert weft("--help").stdout == weft("-h").stdout == weft().stdout
+    assert weft("--help").returncode == 0
+    for command in COMMANDS:
+        done = weft(command, "--help")
+        assert done.returncode == 0 and done.stderr == b""
+        assert done.stdout.startswith(b"Usage: weft " + command.encode())
+    words = " ".join(weft("serve", "--help").stdout.decode().split())
+    assert "Port to listen on; 0 takes a free one and prints it [0 to 65535; default 8000]" in words
+
+
+def test_wrong_command_lines():
+    assert_refused(weft("sevre"), 2, "'sevre'", "'serve'")
+    assert_refused(weft("serve", "--max-bach", "3"), 2, "--max-bach", "--max-batch")
+    assert_refused(weft("serve", "--port", "65536"), 2, "65536", "0 to 65535")
+    assert_refused(weft("generate", "--port", "1"), 2, "`weft serve`")
+    assert_refused(weft("docs"), 2, "PAGE")
+    assert_refused(weft("docs", "nothing"), 1, "options and config")
+
+
+def test_wrong_environment_and_file(tmp_path):
+    assert_refused(weft("version", env={"WEFT_PROT": "1"}), 2, "WEFT_PROT", "WEFT_PORT")
+    file = tmp_path / "weft.conf"
+    file.write_text("port = 1\nmax-bach = 2\n")
+    done = weft("serve", "--config", file)
+    assert_refused(done, 2, f"{file}:2", "max-bach", "max-batch")
+    assert_refused(weft("serve", env={"WEFT_CONFIG": str(file)}), 2, f"{file}:2")
+
+
+def test_version():
+    done = weft("version")
+    assert done.returncode == 0
+    words = done.stdout.decode().split()
+    assert words[0] == "weft" and words[1].count(".") == 2
+    assert {"commit", "compiler", "cpu"} <= set(words)
+    assert weft("--version").stdout == done.stdout
+
+
+def test_generated_pages_are_the_committed_ones():
+    assert weft("docs", "options").stdout == (ROOT / "docs" / "options.md").read_bytes()
+    assert weft("docs", "config").stdout == (ROOT / "deploy" / "weft.conf").read_bytes()
+
+
+def test_output_that_cannot_be_written_is_an_error():
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [BINARY, "docs", "options"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert b"No space left" in done.stderr
+
+
+# -- Which model --
+
+
+def test_without_a_model_the_message_says_what_to_do(tmp_path):
+    for env in ({"XDG_CACHE_HOME": str(tmp_path)}, {"XDG_CACHE_HOME": "", "HOME": str(tmp_path)}):
+        for command in ("serve", "generate", "inspect", "tokenize", "detokenize", "bench"):
+            options = ["--port", 0] if command == "serve" else []
+            done = weft(command, *options, env=env)
+            assert_refused(done, 1, "--model", "make serve", str(tmp_path))
+
+
+def test_the_cache_folder_is_the_default(tmp_path, tiny):
+    folder = tmp_path / "weft"
+    folder.mkdir()
+    (folder / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(tiny)
+    done = weft("inspect", "--device", "null", env={"XDG_CACHE_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_files_that_are_no_model(tmp_path, tiny):
+    text = tmp_path / "text.gguf"
+    text.write_text("not a model")
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(pathlib.Path(tiny).read_bytes()[:-1000])
+    for command in ("generate", "bench", "tokenize"):
+        for path, reason in ((tmp_path / "none.gguf", "No such file"), (tmp_path, ""), (text, "")):
+            options = [] if command == "tokenize" else ["--device", "null"]
+            done = weft(command, "--model", path, *options)
+            assert_no_answer(done, 1, str(path))
+            assert reason in done.stderr.decode()
+    assert_refused(weft("inspect", cut), 1, "cut.gguf")
+
+
+# -- inspect --
+
+
+def test_inspect(tiny):
+    done = weft("inspect", tiny, "--device", "null", "--max-batch", "4")
+    text = done.stdout.decode()
+    assert done.returncode == 0, done.stderr.decode()
+    for part in (
+        "general.architecture = llama",
+        "tensors: 11",
+        "F32",
+        f"vocabulary{len(tiny_model.vocabulary()):>21}",
+        "memory plan for 4 sequences of 4096 tokens",
+        "chat template: known",
+    ):
+        assert part in text
+    assert "blk.0.attn_q.weight" not in text
+    text = weft("inspect", tiny, "--tensors").stdout.decode()
+    assert "blk.0.attn_k.weight" in text and "F32    64 x 32" in text
+
+
+def test_inspect_shows_a_file_before_it_judges_it(tmp_path, tiny):
+    data = pathlib.Path(tiny).read_bytes()
+    alien = tmp_path / "alien.gguf"
+    alien.write_bytes(data.replace(tiny_model.text("llama"), tiny_model.text("lamma"), 1))
+    done = weft("inspect", alien)
+    assert done.returncode == 1
+    assert b"general.architecture = lamma" in done.stdout
+    assert b"lamma" in done.stderr and b"llama" in done.stderr
+
+
+def test_inspect_of_a_plan_that_cannot_fit(tiny):
+    done = weft("inspect", tiny, "--device", "null", "--kv-bytes", "64T")
+    assert done.returncode == 1
+    assert b"does not fit" in done.stderr
+
+
+# -- tokenize and detokenize --
+
+
+def test_tokens_and_back(tiny):
+    texts = ["hello world", "", "  two  spaces\n", "\u00e4\u20ac\U0001f600", "<|im_start|>hello<|im_end|>"]
+    answers, code = json_lines("tokenize", tiny, [{"text": text} for text in texts])
+    assert code == 0
+    assert answers[1]["ids"] == []
+    vocabulary = tiny_model.vocabulary()
+    assert [vocabulary[i] for i in answers[0]["ids"]][0] == "hello"
+    texts_back, code = json_lines("detokenize", tiny, answers)
+    assert code == 0
+    assert [answer["text"] for answer in texts_back] == texts
+
+
+def test_special_tokens(tiny):
+    text = "<|im_start|>hello"
+    answers, _ = json_lines(
+        "tokenize", tiny, [{"text": text}, {"text": text, "specials_as_text": True}]
+    )
+    assert answers[0]["ids"][0] == 1 and len(answers[0]["ids"]) == 2
+    assert 1 not in answers[1]["ids"]
+    answers, _ = json_lines("tokenize", tiny, [{"text": text}], "--specials-as-text")
+    assert 1 not in answers[0]["ids"]
+    texts, _ = json_lines(
+        "detokenize", tiny, [{"ids": [1, 261]}, {"ids": [1, 261], "skip_special_tokens": True}]
+    )
+    assert texts[0]["text"].startswith("<|im_start|>")
+    assert not texts[1]["text"].startswith("<|im_start|>")
+
+
+def test_bad_lines_get_errors_in_their_place(tiny):
+    lines = [
+        {"text": "hello"},
+        b"{broken",
+        b"",
+        [1],
+        {},
+        {"text": 5},
+        {"text": None},
+        {"text": "x", "add_special_tokens": 1},
+        b'{"text":"\xff"}',
+        b"[" * 1000,
+        {"text": "hello"},
+    ]
+    answers, code = json_lines("tokenize", tiny, lines)
+    assert code == 1
+    assert answers[0] == answers[-1] and "ids" in answers[0]
+    for answer in answers[1:-1]:
+        assert list(answer) == ["error"] and answer["error"]
+    assert "'text' is missing" in answers[4]["error"]
+    count = len(tiny_model.vocabulary())
+    lines = [{"ids": [0]}, {"ids": [count]}, {"ids": [-1]}, {"ids": ["0"]}, {"ids": 0}, {"ids": [0, 1.0]}]
+    answers, code = json_lines("detokenize", tiny, lines)
+    assert code == 1
+    assert ["error" in answer for answer in answers] == [False, True, True, True, True, False]
+    assert f"between 0 and {count - 1}, not {count}" in answers[1]["error"]
+
+
+def test_the_last_line_needs_no_newline(tiny):
+    done = weft("tokenize", "--model", tiny, stdin=b'{"text":"a"}\n{"text":"b"}')
+    assert done.returncode == 0 and done.stdout.count(b"\n") == 2
+    assert weft("tokenize", "--model", tiny).stdout == b""
+
+
+def test_each_answer_comes_before_the_next_question(tiny):
+    process = subprocess.Popen(
+        [BINARY, "tokenize", "--model", tiny],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    watchdog = threading.Timer(SECONDS_MAX, process.kill)
+    watchdog.start()
+    try:
+        for _ in range(3):
+            process.stdin.write(b'{"text":"hello"}\n')
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["ids"]
+        process.stdin.close()
+        assert process.wait(SECONDS_MAX) == 0
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+
+
+def test_a_vocabulary_without_tensors_is_enough(tmp_path):
+    keys = tiny_model.metadata(len(tiny_model.vocabulary()))
+    path = tmp_path / "vocabulary.gguf"
+    path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, len(keys)) + b"".join(keys))
+    answers, code = json_lines("tokenize", path, [{"text": "hello"}])
+    assert code == 0 and len(answers[0]["ids"]) == 1
+
+
+# -- generate --
+
+
+def test_generate_streams_what_the_model_says(tiny):
+    done = weft(
+        *("generate", "--model", tiny, "--device", "null", "--null-step-us", "0"),
+        *("--raw", "--prompt", "hello world", "--max-tokens", "6"),
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    # The null device repeats the prompt's tokens.
+    assert done.stdout.startswith(b"hello world")
+    assert done.stdout.endswith(b"\n")
+    summary = done.stderr.decode().splitlines()[-1]
+    assert "6 generated" in summary and "tokens/s" in summary
+
+
+def test_generate_reads_the_prompt_from_standard_input(tiny):
+    options = ("generate", "--model", tiny, "--device", "null", "--raw", "--max-tokens", "4")
+    by_pipe = weft(*options, stdin=b"hello world")
+    by_option = weft(*options, "--prompt", "hello world")
+    assert by_pipe.returncode == 0
+    assert by_pipe.stdout == by_option.stdout != b""
+    assert_no_answer(weft(*options), 1, "empty")
+
+
+def test_generate_refuses_a_prompt_longer_than_the_context(tiny):
+    done = weft("generate", "--model", tiny, "--device", "null", "--raw", stdin=b"\x01" * 5000)
+    assert_no_answer(done, 1, "5000")
+    assert "4096" in done.stderr.decode()
+
+
+def test_generate_refuses_to_chat_with_an_unknown_template(tmp_path, tiny):
+    data = pathlib.Path(tiny).read_bytes()
+    path = tmp_path / "foreign.gguf"
+    path.write_bytes(data.replace(b"<|im_start|>' + message", b"<|XX_start|>' + message"))
+    done = weft("generate", "--model", path, "--device", "null", "--prompt", "hello")
+    assert_no_answer(done, 1, "--raw")
+
+
+def test_interrupt_ends_generate_cleanly(tiny):
+    process = subprocess.Popen(
+        [BINARY, "generate", "--model", tiny, "--device", "null", "--null-step-us", "20000"]
+        + ["--raw", "--prompt", "hello world", "--max-tokens", "4000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    watchdog = threading.Timer(SECONDS_MAX, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout.read(5) == b"hello"
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate()
+    finally:
+        watchdog.cancel()
+        process.kill()
+    assert process.returncode == 130
+    assert rest.endswith(b"\n") and len(rest) < 4000
+    assert b"interrupted" in errors
+
+
+@pytest.mark.parametrize("exact", ([], ["--cpu-exact"]))
+def test_generate_with_the_demo_model(demo_model, exact):
+    done = weft(
+        *("generate", "--model", demo_model, "--max-tokens", "16", *exact),
+        *("--prompt", "What is the capital of France?"),
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert "Paris" in done.stdout.decode()
+
+
+def test_a_seed_repeats_an_answer(demo_model):
+    options = ("generate", "--model", demo_model, "--max-tokens", "12", "--temperature", "1.5")
+    options += ("--prompt", "Tell me a story.")
+    answers = [weft(*options, "--seed", seed).stdout for seed in (7, 7, 8)]
+    assert answers[0] == answers[1] != answers[2]
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_otherwise(tiny):
+    options = ["generate", "--model", tiny, "--device", "null", "--raw", "--prompt", "hello"]
+    options += ["--max-tokens", "2"]
+    errors = weft(*options).stderr
+    assert b"\r" not in errors and b"\x1b" not in errors
+    for part in (b"weights", b"kv cache", b"ready"):
+        assert part in errors
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [BINARY, *options], stdout=subprocess.DEVNULL, stderr=follower, env=environment()
+    )
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            block = os.read(leader, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not block:
+            break
+        shown += block
+    os.close(leader)
+    assert process.wait(SECONDS_MAX) == 0
+    assert b"kv cache" in shown and b"ready" in shown
+
+
+# -- bench --
+
+
+def test_bench(tiny):
+    done = weft(
+        *("bench", "--model", tiny, "--device", "null", "--null-step-us", "0", "--json"),
+        *("--batch-sizes", "1,3", "--context-lengths", "40,5000", "--steps", "40", "--repeats", "2"),
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+    assert [(r["batch"], r["context"]) for r in report["results"]] == [(1, 40), (3, 40)]
+    for result in report["results"]:
+        assert result["prefill_tokens_per_second"] > 0
+        per_second = result["batch"] * 1000 / result["decode_step_ms"]
+        assert result["decode_tokens_per_second"] == pytest.approx(per_second, rel=1e-3)
+    assert done.stderr.count(b"left out") == 2
+    done = weft("bench", "--model", tiny, "--device", "null", "--steps", "4", "--repeats", "1")
+    assert done.returncode == 0 and b"decode tok/s" in done.stdout
+
+
+def test_bench_keeps_the_pace_of_the_device(tiny):
+    done = weft(
+        *("bench", "--model", tiny, "--device", "null", "--null-step-us", "5000", "--json"),
+        *("--batch-sizes", "4", "--context-lengths", "8", "--steps", "20", "--repeats", "1"),
+    )
+    result = json.loads(done.stdout)["results"][0]
+    assert result["decode_step_ms"] >= 5
+
+
+def test_bench_refuses_bad_lists(tiny):
+    for value in ("", "0", "1,", "1;2", "x", "5000", "-1", "1,,2"):
+        done = weft("bench", "--model", tiny, f"--batch-sizes={value}")
+        assert done.returncode in (1, 2) and done.stdout == b""
+        assert b"batch-sizes" in done.stderr
