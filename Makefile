@@ -142,7 +142,14 @@ $(LIBRARY): $(OBJECTS)
 $(BUILD)/obj/%_avx2.o: ISA := -mavx2 -mfma -mf16c
 $(BUILD)/obj/%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
                                 -mavx512vnni
-$(BUILD)/obj/server/%.o: CPPFLAGS += -DWEFT_VERSION='"$(VERSION)"' -DWEFT_COMMIT='"$(COMMIT)"'
+
+# The objects that tell the version are made anew when it or the commit changes.
+VERSIONED := $(patsubst %,$(BUILD)/obj/server/%.o,command_version metrics reply_make routes)
+$(VERSIONED): CPPFLAGS += -DWEFT_VERSION='"$(VERSION)"' -DWEFT_COMMIT='"$(COMMIT)"'
+$(VERSIONED): $(BUILD)/version
+$(BUILD)/version: FORCE
+	@mkdir -p $(@D)
+	@echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' > $@
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -1,5 +1,5 @@
-"""Protects: what a person at a terminal meets. Every command's output, exit code and messages, on the tiny
-model and on the demo model.
+"""Protects: what a person at a terminal meets. Every command's output, exit code and messages, on the
+tiny model and on the demo model.
 
 Exit codes: 0 done, 1 it did not work, 2 the command line was wrong, 130 interrupted.
 """
@@ -209,7 +209,7 @@ def test_inspect_of_a_plan_that_cannot_fit(tiny):
 
 
 def test_tokens_and_back(tiny):
-    texts = ["hello world", "", "  two  spaces\n", "\u00e4\u20ac\U0001f600", "<|im_start|>hello<|im_end|>"]
+    texts = ["hello world", "", "  two  spaces\n", "\u00e4\u20ac\U0001f600", "<|im_start|>hello"]
     answers, code = json_lines("tokenize", tiny, [{"text": text} for text in texts])
     assert code == 0
     assert answers[1]["ids"] == []
@@ -257,7 +257,7 @@ def test_bad_lines_get_errors_in_their_place(tiny):
         assert list(answer) == ["error"] and answer["error"]
     assert "'text' is missing" in answers[4]["error"]
     count = len(tiny_model.vocabulary())
-    lines = [{"ids": [0]}, {"ids": [count]}, {"ids": [-1]}, {"ids": ["0"]}, {"ids": 0}, {"ids": [0, 1.0]}]
+    lines = [{"ids": ids} for ids in ([0], [count], [-1], ["0"], 0, [0, 1.0])]
     answers, code = json_lines("detokenize", tiny, lines)
     assert code == 1
     assert ["error" in answer for answer in answers] == [False, True, True, True, True, False]
@@ -410,7 +410,8 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_otherwise(tiny):
 def test_bench(tiny):
     done = weft(
         *("bench", "--model", tiny, "--device", "null", "--null-step-us", "0", "--json"),
-        *("--batch-sizes", "1,3", "--context-lengths", "40,5000", "--steps", "40", "--repeats", "2"),
+        *("--batch-sizes", "1,3", "--context-lengths", "40,5000"),
+        *("--steps", "40", "--repeats", "2"),
     )
     assert done.returncode == 0, done.stderr.decode()
     report = json.loads(done.stdout)
