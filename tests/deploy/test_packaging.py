@@ -103,7 +103,7 @@ def test_bundle_runs_where_there_is_only_glibc(bundle, tmp_path, model):
     shutil.copytree(bundle, root / "weft")
     shutil.copy(model, root / "tiny.gguf")
     done = subprocess.run(
-        ["chroot", root, "/weft/weft", "inspect", "/tiny.gguf"],
+        [shutil.which("chroot"), root, "/weft/weft", "inspect", "/tiny.gguf"],
         env={"PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
