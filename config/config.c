@@ -161,7 +161,8 @@ out:
  * a service is named weft (WEFT_PORT=tcp://..., WEFT_SERVICE_HOST, WEFT_PORT_8000_TCP_ADDR ...). */
 static bool is_foreign_variable(const char *name, size_t bytes, const char *value)
 {
-    static const char *const ours[] = {"WEFT_GOLDENS", "WEFT_BINARY", "WEFT_DEMO_MODEL"};
+    static const char *const ours[] = {"WEFT_GOLDENS", "WEFT_BINARY", "WEFT_BUILD",
+                                       "WEFT_DEMO_MODEL"};
     static const char *const prefixes[] = {"WEFT_TEST_", "WEFT_SERVICE_", "WEFT_PORT_"};
 
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {

@@ -337,7 +337,7 @@ static void test_messages_of_the_environment(void **state)
      * weft. */
     assert_int_equal(
         read_config(&config, COMMAND_GENERATE, NO_ARGUMENTS,
-                    ARGUMENTS("WEFT_PORT=1", "WEFT_GOLDENS=/x", "WEFT", "PATH=/bin",
+                    ARGUMENTS("WEFT_PORT=1", "WEFT_GOLDENS=/x", "WEFT_BUILD=b", "WEFT", "PATH=/bin",
                               "WEFT_SERVICE_HOST=10.0.0.1", "WEFT_PORT_80_TCP=tcp://10.0.0.1:80"),
                     NULL),
         0);
