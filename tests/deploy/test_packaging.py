@@ -17,7 +17,7 @@ import tiny_model
 from weft import BINARY, Weft
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = os.environ.get("WEFT_BUILD", str(ROOT / "build"))
+BUILD = os.environ.get("WEFT_TEST_BUILD", str(ROOT / "build"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
 
 

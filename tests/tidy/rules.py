@@ -156,7 +156,8 @@ def reminders(files):
 
 def own_words(files):
     """The project speaks of itself alone: no paths of this machine, no numbers of issues."""
-    here = [f"{p}/" for p in (ROOT.parent, pathlib.Path.home()) if len(p.parts) > 1]
+    shared = ("/", tempfile.gettempdir())
+    here = [f"{p}/" for p in (ROOT.parent, pathlib.Path.home()) if str(p) not in shared]
     words = re.compile("|".join([r"\bissue #?\d+\b", *map(re.escape, here)]), re.IGNORECASE)
     for file in files:
         if file.floor == "tests" and file.path.startswith("tests/data/"):
@@ -190,6 +191,7 @@ RULES = [
 
 
 def run(command):
+    """Without WEFT_ variables: those that steer tests are no options of the server."""
     try:
         return subprocess.run(
             command,
@@ -199,6 +201,7 @@ def run(command):
             text=True,
             errors="replace",
             check=False,
+            env={k: v for k, v in os.environ.items() if not k.startswith("WEFT_")},
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]} is missing")
