@@ -32,13 +32,18 @@ static void clean(char *text, bool was_cut)
     }
 }
 
+/* Through a copy: an argument may be the very message that is being replaced. */
 static void write_text(char *text, size_t room, const char *format, va_list arguments)
 {
-    int wanted = vsnprintf(text, room, format, arguments);
+    char copy[sizeof((struct fault *)NULL)->message];
+    int wanted;
 
+    must(room <= sizeof copy);
+    wanted = vsnprintf(copy, room, format, arguments);
     if (wanted < 0)
-        text[0] = '\0';
-    clean(text, wanted >= 0 && (size_t)wanted >= room);
+        copy[0] = '\0';
+    clean(copy, wanted >= 0 && (size_t)wanted >= room);
+    memcpy(text, copy, strlen(copy) + 1);
 }
 
 static void write_plain(char *text, size_t room, const char *from)

@@ -41,6 +41,8 @@ static void test_code_and_message(void **state)
     assert_string_equal(fault.field, "messages[2].role");
     assert_int_equal(fault_set(&fault, E_FULL, "later"), E_FULL);
     assert_string_equal(fault.field, ""); /* the earlier field is gone with its fault */
+    fault_set(&fault, E_FULL, "again: %s", fault.message);
+    assert_string_equal(fault.message, "again: later");
 }
 
 static void test_errno(void **state)

@@ -1,5 +1,5 @@
-/* Protects: progress is redrawn in place on a terminal, is one line a phase elsewhere and one log event a phase in a
- * server, and sizes are printed with a fitting unit. */
+/* Protects: progress is redrawn in place on a terminal, is one line a phase elsewhere and one log
+ * event a phase in a server, and sizes are printed with a fitting unit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
