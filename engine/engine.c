@@ -1,7 +1,7 @@
 /* engine.c -- opens a model on a device, plans its memory, and runs steps two deep.
  *
  *     slots      [ 0 | 1 | 2 ]    step n lies in slot n mod 3: two are in flight, and the one
- * completed last is submitted    ^ n            still being read by the scheduler
+ *     submitted    ^ n            completed last is still being read by the scheduler
  *
  * The scheduler's thread posts a batch to the lane and later waits for it; in between a slot
  * belongs to the lane's thread. Whoever has a slot owns everything in it, so there is no lock. */

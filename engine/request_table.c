@@ -5,8 +5,7 @@
  *
  *     FREE --open--> PREFILL --last chunk sampled--> DECODE --end or length--> ENDED
  *       ^                        '------- scored, end or length ---------------> |
- *       '------------------------------- close ----------------------------------'   (from any
- * state) */
+ *       '------------------- close, from any state ------------------------------' */
 #include "engine/request_table.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* bench_run.h -- one measurement of the engine alone: prefill some rows, then decode them together.
  *
- *     submit 0 | submit 1 | complete 0, submit 2 | complete 1, submit 3 | ...        two steps
- * deep, as the scheduler drives it
+ *     submit 0 | submit 1 | complete 0, submit 2 | complete 1, submit 3 | ...
+ *
+ * Two steps deep, as the scheduler drives it.
  *
  * Belongs to the thread that calls the engine. */
 #ifndef WEFT_BENCH_RUN_H

@@ -3,8 +3,7 @@
  *
  *     main thread      sleeps on an eventfd, prints tokens as they come
  *     scheduler thread rings it (the bell) when there are events
- *     SIGINT           rings it too: the first one cancels the answer, a second one ends the
- * process */
+ *     SIGINT           rings it too: the first cancels the answer, a second ends the process */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* command_serve.c -- `weft serve`: boot and shutdown order, nothing else.
  *
- *     bind the port | load the model | tokenizer, template | loop | scheduler | prepare | HTTP |
- * listen | ready
+ *     bind the port | load the model | tokenizer, template | loop | scheduler | prepare | listen |
+ *     HTTP | ready
  *
  * What is opened first is closed last, but for HTTP, which closes before the scheduler: no client
  * may wait for a thread that is gone. Runs on the main thread, which becomes the loop thread. */

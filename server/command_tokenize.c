@@ -2,8 +2,7 @@
  * tokenizer.
  *
  *     {"text":"Hi","add_special_tokens":true,"specials_as_text":false}  ->  {"ids":[1,19556]}
- *     {"ids":[1,19556],"skip_special_tokens":false}                      ->
- * {"text":"<|im_start|>Hi"}
+ *     {"ids":[1,19556],"skip_special_tokens":false}  ->  {"text":"<|im_start|>Hi"}
  *
  * Only the file's metadata is read, so a GGUF without tensors will do. */
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 /* health.h -- whether this process is alive, and whether it wants work.
  *
- *     /livez    the loop answers
- *     /health   and the engine moves: 503 when work waits and no step has ended for
- * HEALTH_STALL_SECONDS, /healthz  or when the device failed /ready    and it is not shutting down
- *     /readyz
+ *     /livez             the loop answers
+ *     /health            and the engine moves: 503 when work waits and no step has ended for
+ *                        HEALTH_STALL_SECONDS, or when the device failed
+ *     /ready, /readyz    and it is not shutting down
  *
  * Loop thread. */
 #ifndef WEFT_HEALTH_H

@@ -6,8 +6,8 @@
  *
  *   - A resumed connection is not looked at until the daemon runs. Whoever resumes sets `work`.
  *   - With the connection limit reached (or no descriptor left) the daemon takes the listening
- * socket out of its epoll set and puts it back only at the start of a later run: after each closed
- * connection we run again.
+ *     socket out of its epoll set and puts it back only at the start of a later run: after each
+ *     closed connection we run again.
  *   - A suspended connection is not watched at all: http_request.c does that itself.
  *
  * The inactivity timer of the daemon starts anew with every byte, so that a byte now and then would

@@ -1,9 +1,8 @@
 /* server.h -- what the files of the HTTP side share: one struct, owned by command_serve.c, touched
  * by the loop thread only.
  *
- *     SERVING --first signal--> LEAVING --drain delay--> REFUSING --last exchange or time-out-->
- * loop ends
- *        \------------------ the device failed --------------^
+ *     SERVING --first signal--> LEAVING --drain delay--> REFUSING --last exchange or time-out--> end
+ *        \------------------ the device failed ---------------^
  *
  * LEAVING: /ready says 503 so that balancers look elsewhere, requests are still taken. REFUSING:
  * new inference requests get 503 with Retry-After; what runs may finish. */

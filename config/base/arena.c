@@ -1,8 +1,8 @@
 /* arena.c -- see arena.h.
  *
- *     arena -> newest block -> older -> first          Only the newest has room; what is left in an
- * older one [used   |free]  [used ]  [used ]        is given up, which costs little because blocks
- * grow. */
+ *     arena -> newest block -> older -> first      Only the newest has room; what is left in an
+ *              [used   |free]  [used ]  [used ]    older one is given up, which costs little
+ *                                                  because blocks grow. */
 #include "config/base/arena.h"
 
 #include <errno.h>

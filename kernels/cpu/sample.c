@@ -5,9 +5,9 @@
  * three passes over the row, nothing sorted. With one, the few tokens that can survive are gathered
  * first:
  *
- *     count by distance from the maximum     [ 1 | 0 | 2 | 5 | 9 | 31 | 77 | ... ]   an eighth of a
- * nat each top_k: the buckets up to the k-th      `----------------' top_p: until what lies further
- * out is certainly less than 1 - p
+ *     count by distance from the maximum  [ 1 | 0 | 2 | 5 | 9 | 31 | 77 | ... ]  an eighth of a nat
+ *     top_k: the buckets up to the k-th    `----------------'                    each
+ *     top_p: until what lies further out is certainly less than 1 - p
  *
  * and the exact border inside them is found by a weighted quickselect. Sums run in fixed order and
  * nothing here depends on the instruction set (no fused multiply-add), so a row gives the same
