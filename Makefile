@@ -112,6 +112,8 @@ bundle: $(BUILD)/weft ## build/weft-VERSION-linux-ARCH/, which runs on any Linux
 docs: $(BUILD)/weft ## remake the generated pages
 	$(BUILD)/weft docs options > docs/options.md
 	$(BUILD)/weft docs config > deploy/weft.conf
+	$(BUILD)/weft docs fields > docs/fields.md
+	$(BUILD)/weft docs metrics > docs/metrics.md
 
 install: $(BUILD)/weft ## into $(DESTDIR)$(PREFIX), by default /usr/local
 	install -D -m 755 $(BUILD)/weft $(DESTDIR)$(PREFIX)/bin/weft

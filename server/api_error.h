@@ -1,7 +1,7 @@
 /* api_error.h -- errors as HTTP shows them: one table from codes to status, type and code.
  *
- * Body: {"error":{"message":…,"type":…,"param":…|null,"code":…|null}} (API.md's section on errors; at most
- * 1 KB of message). */
+ * Body: {"error":{"message":…,"type":…,"param":…|null,"code":…|null}} (API.md's section on errors;
+ * at most 1 KB of message). */
 #ifndef WEFT_API_ERROR_H
 #define WEFT_API_ERROR_H
 
@@ -33,7 +33,7 @@ struct api_error {
 };
 
 int api_error_status(enum api_error_kind kind);
-/* Fills from a fault by its code (E_INVALID -> 400, E_CONTEXT -> context length, E_FULL -> 429 ...). */
+/* Fills from a fault by its code (E_INVALID -> 400, E_FULL -> 429 and so on). */
 void api_error_from_fault(struct api_error *error, const struct fault *fault);
 void api_error_set(struct api_error *error, enum api_error_kind kind, const char *param,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));

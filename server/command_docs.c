@@ -1,10 +1,11 @@
-/* command_docs.c -- `weft docs PAGE`: the pages of the repository that come from the table of
- * options. */
+/* command_docs.c -- `weft docs PAGE`: the pages of the repository that come from tables in the code:
+ * options, fields of requests, metrics. */
 #include <stdio.h>
 #include <string.h>
 
 #include "config/base/buf.h"
 #include "server/commands.h"
+#include "server/metrics.h"
 
 enum { PAGE_BYTES_MAX = 256 << 10 };
 
@@ -19,8 +20,13 @@ int command_docs(const struct config *config, struct fault *fault)
         config_options_page(&text);
     else if (strcmp(page, "config") == 0)
         config_sample_file(&text);
+    else if (strcmp(page, "fields") == 0)
+        openai_fields_docs(&text);
+    else if (strcmp(page, "metrics") == 0)
+        metrics_docs(&text);
     else
-        r = fault_set(fault, E_INVALID, "There is no page '%.60s'; there are options and config",
+        r = fault_set(fault, E_INVALID,
+                      "There is no page '%.60s'; there are options, config, fields and metrics",
                       page);
     must(!buf_failed(&text));
     if (r == 0 && (fputs(buf_string(&text), stdout) < 0 || fflush(stdout) < 0))

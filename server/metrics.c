@@ -1,4 +1,5 @@
-/* metrics.c -- see metrics.h. The table is metrics.def; here is how its kinds are counted and written.
+/* metrics.c -- see metrics.h. The table is metrics.def; here is how its kinds are counted and
+ * written.
  *
  * Nothing here can fail a request: what does not fit its table goes to a row named "other". */
 #include "server/metrics.h"
@@ -68,7 +69,7 @@ struct metrics {
     _Static_assert(sizeof bounds / sizeof *bounds <= BOUNDS_MAX, "too many bounds");
 #include "server/metrics.def"
 
-/* --- counting ------------------------------------------------------------------------------- */
+/* --- counting --------------------------------------------------------------------------------- */
 
 static void observe(struct histogram *histogram, const double *bounds, size_t count, double value)
 {
@@ -161,7 +162,7 @@ void metrics_token_gap(struct metrics *metrics, uint64_t gap_ns)
     OBSERVE(&metrics->token_gap, bounds_token_gap, clock_seconds(gap_ns));
 }
 
-/* --- what the kernel knows about this process ------------------------------------------------ */
+/* --- what the kernel knows about this process ------------------------------------------------- */
 
 struct process {
     double resident_bytes;
@@ -242,7 +243,7 @@ static struct process process_read(const struct metrics *metrics)
     return process;
 }
 
-/* --- writing: https://prometheus.io/docs/instrumenting/exposition_formats/ --------------------- */
+/* --- writing: https://prometheus.io/docs/instrumenting/exposition_formats/ -------------------- */
 
 static double kv_usage(const struct scheduler_stats *stats)
 {
@@ -354,8 +355,8 @@ static void write_cache_config(const struct view *view, struct buf *text, const 
 
 static void write_build(const struct view *view, struct buf *text, const char *name)
 {
-    (void)view;
-    buf_format(text, "%s{version=\"" WEFT_VERSION "\",commit=\"" WEFT_COMMIT "\"} 1\n", name);
+    buf_format(text, "%s{%s,version=\"" WEFT_VERSION "\",commit=\"" WEFT_COMMIT "\"} 1\n", name,
+               view->metrics->labels);
 }
 
 static void write_http(const struct view *view, struct buf *text, const char *name)
@@ -433,7 +434,7 @@ void metrics_docs(struct buf *text)
 #include "server/metrics.def"
 }
 
-/* --- opening --------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static void write_labels(struct metrics *metrics, const char *model_id)
 {

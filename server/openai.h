@@ -2,8 +2,8 @@
  * HTTP.
  *
  * Parsing runs on a prepare thread and gives a request (for the scheduler) and a reply (for the
- * loop). The reply turns events into bytes: text pieces, stop strings, log-probabilities, usage, in
- * the endpoint's shape, streamed or whole. Knows no socket; the exchange moves the bytes. */
+ * loop). The reply turns events into bytes: text pieces, stop strings, log-probabilities, usage,
+ * in the endpoint's shape, streamed or whole. Knows no socket; the exchange moves the bytes. */
 #ifndef WEFT_OPENAI_H
 #define WEFT_OPENAI_H
 
@@ -34,8 +34,8 @@ struct reply; /* one answer being built; belongs to the loop once the request is
 enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETIONS };
 
 /* Reads a body. On success both are the caller's (the reply owns its own memory). On failure
- * `error` is filled and nothing is returned. Checks everything that can be checked before the first
- * token. */
+ * `error` is filled and nothing is returned. Checks everything that can be checked before the
+ * first token. */
 int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context,
                  const char *body, size_t bytes, struct request **ret_request,
                  struct reply **ret_reply, struct api_error *error);
@@ -73,6 +73,9 @@ struct reply_summary {
     const char *finish; /* "stop", "length", "cancelled", "error" */
 };
 void reply_summary_get(const struct reply *reply, struct reply_summary *ret_summary);
+
+/* Appends docs/fields.md. */
+void openai_fields_docs(struct buf *text);
 
 void openai_models_body(const struct openai_context *context, struct buf *body);
 /* One entry, for /v1/models/{id}. */

@@ -1,14 +1,14 @@
 /* openai_chat.c -- /v1/chat/completions: messages in, the assistant's message out.
  *
- * An entry of the log-probabilities, in parts[0]:
- *     {"token":"...","logprob":-0.1,"bytes":[...],"top_logprobs":[{"token":...,"logprob":...,"bytes":...}]} */
+ * Log-probabilities are one array of entries, in parts[0]; alternatives look the same inside:
+ *     {"token":"...","logprob":-0.1,"bytes":[...],"top_logprobs":[{"token":...},...]} */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/openai_request.h"
 #include "server/reply.h"
 
-/* --- messages ------------------------------------------------------------------------------------ */
+/* --- messages --------------------------------------------------------------------------------- */
 
 enum { FIELD_BYTES = 64, RENDERED_BYTES_MIN = 1 << 16, RENDERED_BYTES_PER_BODY_BYTE = 8 };
 
@@ -44,33 +44,32 @@ static int read_role(struct draft *draft, const json_t *message, const char *pat
                        field, role);
 }
 
-/* The text of one part of a message's content. */
-static int read_part(struct draft *draft, const json_t *part, const char *path, size_t index,
+/* The text of one part of a message's content. `path` ends in a point: "messages[0].content[0]." */
+static int read_part(struct draft *draft, const json_t *part, const char *path,
                      const char **ret_text, size_t *ret_bytes)
 {
-    const char *type = NULL;
+    const char *type = NULL, *missing = "type";
     char field[FIELD_BYTES];
     size_t bytes = 0;
     int r;
 
-    (void)snprintf(field, sizeof field, "%scontent[%zu]", path, index);
     if (!json_is_object(part))
-        return draft_fault(draft, E_INVALID, field, "'%s' must be an object", field);
-    (void)snprintf(field, sizeof field, "%scontent[%zu].", path, index);
-    r = json_get_string(part, field, "type", &type, &bytes, &draft->fault);
-    if (r < 0)
-        return r;
-    if (r > 0 && strcmp(type, "text") == 0)
-        r = json_get_string(part, field, "text", ret_text, ret_bytes, &draft->fault);
-    else if (r > 0)
+        return draft_fault(draft, E_INVALID, path, "'%.*s' must be an object",
+                           (int)strlen(path) - 1, path);
+    r = json_get_string(part, path, "type", &type, &bytes, &draft->fault);
+    if (r > 0 && strcmp(type, "text") == 0) {
+        missing = "text";
+        r = json_get_string(part, path, "text", ret_text, ret_bytes, &draft->fault);
+    } else if (r > 0) {
+        (void)snprintf(field, sizeof field, "%stype", path);
         return draft_fault(draft, E_UNSUPPORTED, field,
-                           "'%stype' is '%.40s', but this model reads parts of type 'text' only",
-                           field, type);
-    else
-        return draft_fault(draft, E_INVALID, field, "'%stype' is missing", field);
-    if (r == 0)
-        return draft_fault(draft, E_INVALID, field, "'%stext' is missing", field);
-    return r < 0 ? r : 0;
+                           "'%s' is '%.40s', but this model reads parts of type 'text' only", field,
+                           type);
+    }
+    if (r != 0)
+        return r < 0 ? r : 0;
+    (void)snprintf(field, sizeof field, "%s%s", path, missing);
+    return draft_fault(draft, E_INVALID, field, "'%s' is missing", field);
 }
 
 /* Text parts, joined with line breaks. */
@@ -79,11 +78,13 @@ static int join_parts(struct draft *draft, const json_t *parts, const char *path
 {
     size_t count = json_array_size(parts), bytes = 0, part_bytes = 0, at = 0;
     const char *part = NULL;
+    char field[FIELD_BYTES];
     char *text;
     int r;
 
     for (size_t i = 0; i < count; i++) {
-        r = read_part(draft, json_array_get(parts, i), path, i, &part, &part_bytes);
+        (void)snprintf(field, sizeof field, "%scontent[%zu].", path, i);
+        r = read_part(draft, json_array_get(parts, i), field, &part, &part_bytes);
         if (r < 0)
             return r;
         bytes += part_bytes + 1;
@@ -92,7 +93,7 @@ static int join_parts(struct draft *draft, const json_t *parts, const char *path
     if (!text)
         return draft_out_of_memory(draft);
     for (size_t i = 0; i < count; i++) {
-        (void)read_part(draft, json_array_get(parts, i), path, i, &part, &part_bytes);
+        (void)read_part(draft, json_array_get(parts, i), field, &part, &part_bytes);
         if (i > 0)
             text[at++] = '\n';
         memcpy(text + at, part, part_bytes);
@@ -183,7 +184,7 @@ int chat_read_prompt(struct draft *draft)
     return r;
 }
 
-/* --- the answer ---------------------------------------------------------------------------------- */
+/* --- the answer ------------------------------------------------------------------------------- */
 
 /* The token's bytes as numbers, so that half characters can be put together again. */
 static void put_chat_candidate(const struct reply *reply, int32_t id, float logprob,

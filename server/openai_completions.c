@@ -1,14 +1,14 @@
 /* openai_completions.c -- /v1/completions: texts or token ids in, their continuations out.
  *
- * Log-probabilities are four arrays side by side, one in each part: tokens, token_logprobs, top_logprobs (an
- * object each) and text_offset (in characters). */
+ * Log-probabilities are four arrays side by side, one in each part: tokens, token_logprobs,
+ * top_logprobs (an object each) and text_offset (in characters). */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/openai_request.h"
 #include "server/reply.h"
 
-/* --- prompts ------------------------------------------------------------------------------------- */
+/* --- prompts ---------------------------------------------------------------------------------- */
 
 enum { FIELD_BYTES = 64 };
 
@@ -86,12 +86,12 @@ int completions_read_prompts(struct draft *draft)
         "array of such arrays");
 }
 
-/* --- the answer ---------------------------------------------------------------------------------- */
+/* --- the answer ------------------------------------------------------------------------------- */
 
 enum { PART_TOKENS, PART_LOGPROBS, PART_TOPS, PART_OFFSETS };
 
-/* Different tokens may have the same text (parts of characters all show as U+FFFD). Keys of an object must
- * differ, so the likelier one, which came first, stays. */
+/* Different tokens may have the same text (parts of characters all show as U+FFFD). Keys of an
+ * object must differ, so the likelier one, which came first, stays. */
 struct top_keys {
     size_t start[TOP_LOGPROBS_MAX + 1]; /* in the part, with the quotes */
     size_t bytes[TOP_LOGPROBS_MAX + 1];

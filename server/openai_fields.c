@@ -102,7 +102,7 @@ int openai_fields_read(enum openai_endpoint endpoint, const json_t *body,
     return refuse(bit, body, fields.n, fault);
 }
 
-/* --- documentation ------------------------------------------------------------------------------- */
+/* --- documentation ---------------------------------------------------------------------------- */
 
 static const char *endpoints_name(unsigned endpoints)
 {
@@ -180,10 +180,22 @@ static void docs_others(struct buf *text)
 #include "server/openai_fields.def"
 }
 
-void openai_fields_docs(bool served, struct buf *text)
+void openai_fields_docs(struct buf *text)
 {
-    if (served)
-        docs_served(text);
-    else
-        docs_others(text);
+    buf_text(
+        text,
+        "# Fields of a request\n\n"
+        "For `POST /v1/chat/completions` (chat) and `POST /v1/completions` (completions). `null` "
+        "counts as absent everywhere, and\nfields that are not listed here are ignored. Integers "
+        "may be written as `16`, `16.0` or `1.6e1`. A wrong type or a value out\nof range is "
+        "answered 400, with the field's name in `error.param`. How the rest of the API behaves is "
+        "in [api.md](api.md).\n\n"
+        "This page is made from `server/openai_fields.def` by `weft docs fields`.\n\n"
+        "## Served\n\n");
+    docs_served(text);
+    buf_text(text,
+             "\n## Not served\n\n"
+             "What would restrict an answer is never silently ignored: unless the value is the one "
+             "that asks for nothing, the request is\nrefused and the field named.\n\n");
+    docs_others(text);
 }

@@ -1,7 +1,7 @@
 /* openai_request.c -- a body becomes a request for the scheduler and a reply for the loop.
  *
- * Everything that can be wrong is found here, before the first token, so that it has a real HTTP status. Runs on
- * a prepare thread. */
+ * Everything that can be wrong is found here, before the first token, so that it has a real HTTP
+ * status. Runs on a prepare thread. */
 #include "server/openai_request.h"
 
 #include <inttypes.h>
@@ -38,7 +38,7 @@ int draft_out_of_memory(struct draft *draft)
     return fault_set(&draft->fault, E_MEMORY, "Out of memory");
 }
 
-/* --- prompts ------------------------------------------------------------------------------------- */
+/* --- prompts ---------------------------------------------------------------------------------- */
 
 int draft_prompts(struct draft *draft, size_t count)
 {
@@ -104,7 +104,7 @@ int draft_encode(struct draft *draft, uint32_t index, const char *field, const c
     return draft_tokens(draft, index, field, draft->tokens.ids, draft->tokens.count);
 }
 
-/* --- how long the answer may be ------------------------------------------------------------------ */
+/* --- how long the answer may be --------------------------------------------------------------- */
 
 static const char *prompt_field(const struct draft *draft)
 {
@@ -151,7 +151,7 @@ static int fit(struct draft *draft)
     return 0;
 }
 
-/* --- all together --------------------------------------------------------------------------------- */
+/* --- all together ----------------------------------------------------------------------------- */
 
 static int check_model(struct draft *draft)
 {
@@ -191,7 +191,8 @@ static int check_value_count(struct draft *draft, const char *body)
     return 0;
 }
 
-/* The scheduler takes what its sequences need from the same arena, so the ceiling has room for every choice. */
+/* The scheduler takes what its sequences need from the same arena, so the ceiling has room for
+ * every choice. */
 static size_t arena_ceiling(const struct draft *draft)
 {
     const struct openai_context *context = draft->context;

@@ -1,9 +1,10 @@
-/* openai_request.h -- a request body on its way to a request and a reply: what the openai_*.c files share.
+/* openai_request.h -- a request body on its way to a request and a reply: what the openai_*.c
+ * files share.
  *
  *     bytes --json--> body --fields--> plain values --endpoint--> prompts --> request, reply
  *
- * A draft lives on a prepare thread's stack while openai_parse() runs. Functions return 0 or the code of the
- * fault that they wrote into the draft. */
+ * A draft lives on a prepare thread's stack while openai_parse() runs. Functions return 0 or the
+ * code of the fault that they wrote into the draft. */
 #ifndef WEFT_OPENAI_REQUEST_H
 #define WEFT_OPENAI_REQUEST_H
 
@@ -25,8 +26,6 @@ struct openai_fields {
 /* Reads the plain fields and refuses what is not served. */
 int openai_fields_read(enum openai_endpoint endpoint, const json_t *body,
                        struct openai_fields *ret_fields, struct fault *fault);
-/* Appends the tables of docs/api.md: `served` those of fields with an effect, else the others. */
-void openai_fields_docs(bool served, struct buf *text);
 
 struct draft {
     const struct openai_context *context;

@@ -1,4 +1,5 @@
-/* openai_sampling.c -- how tokens are chosen and what is wanted of the answer: all of a body that is no prompt. */
+/* openai_sampling.c -- how tokens are chosen and what is wanted of the answer: all of a body that
+ * is no prompt. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

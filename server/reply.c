@@ -1,5 +1,5 @@
-/* reply.c -- from events to text: detokenizing, stop strings, holding back, and the end of each choice.
- * See reply.h for the idea. */
+/* reply.c -- from events to text: detokenizing, stop strings, holding back, and the end of each
+ * choice. See reply.h for the idea. */
 #include "server/reply.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ const char *reply_id(const struct reply *reply)
     return reply->id;
 }
 
-/* --- releasing ---------------------------------------------------------------------------------- */
+/* --- releasing -------------------------------------------------------------------------------- */
 
 uint32_t reply_count_characters(const char *text, size_t bytes)
 {
@@ -106,7 +106,8 @@ static void end_choice(struct reply *reply, struct reply_choice *choice, const c
         reply_put_chunk(reply, choice, NULL, 0, out);
 }
 
-/* Looks for stop strings in the text from `from` on, which is new, and releases what is then final. */
+/* Looks for stop strings in the text from `from` on, which is new, and releases what is then
+ * final. */
 static void walk(struct reply *reply, struct reply_choice *choice, size_t from, struct buf *out)
 {
     size_t used;
@@ -133,7 +134,7 @@ static void walk(struct reply *reply, struct reply_choice *choice, size_t from, 
     release(reply, choice, choice->text.bytes - stop_walk_held(&choice->walk), out);
 }
 
-/* --- tokens -------------------------------------------------------------------------------------- */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 static bool contains(const int32_t *ids, uint32_t count, int32_t id)
 {
@@ -181,7 +182,8 @@ static void take_token(struct reply *reply, struct reply_choice *choice,
         walk(reply, choice, before, out);
 }
 
-/* The token that ended the choice: counted, but not part of the text unless the request asks for it. */
+/* The token that ended the choice: counted, but not part of the text unless the request asks for
+ * it. */
 static void take_end(struct reply *reply, struct reply_choice *choice, struct buf *out)
 {
     const struct event_token *token = &choice->suspect;
@@ -267,7 +269,7 @@ static void feed_finish(struct reply *reply, struct reply_choice *choice,
     reply->ended_count++;
 }
 
-/* --- events -------------------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
 static void fail(struct reply *reply, const struct api_error *error, struct buf *out,
                  struct reply_action *action)

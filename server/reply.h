@@ -2,16 +2,18 @@
  *
  *     event --> detokenizer --> stop walk --> release --> chunk (streamed) or the whole body
  *
- *     text   [ released | held back ]        Whatever is released is final; what may still become a stop string
- *              ^ sent or kept  ^             or a character is held back. Streaming writes each released piece as
- *                                            a chunk, otherwise the pieces stay until the end: so a stream is by
- *                                            construction a split of the whole text.
+ *     text   [ released | held back ]     Whatever is released is final; what may still become a
+ *              ^ sent or kept             stop string or a character is held back.
  *
- * A token's log-probability entry and id wait in `pending` until text after their start is released and travel
- * with it; what is left when the choice ends goes out with its last chunk, so none is lost.
+ * Streaming writes each released piece as a chunk, otherwise the pieces stay until the end: so a
+ * stream is by construction a split of the whole text.
  *
- * Made on a prepare thread (openai_request.c), then it belongs to the loop. In steady state an event allocates
- * nothing: all buffers are reused. */
+ * A token's log-probability entry and id wait in `pending` until text after their start is
+ * released and travel with it; what is left when the choice ends goes out with its last chunk, so
+ * none is lost.
+ *
+ * Made on a prepare thread (openai_request.c), then it belongs to the loop. In steady state an
+ * event allocates nothing: all buffers are reused. */
 #ifndef WEFT_REPLY_H
 #define WEFT_REPLY_H
 
@@ -120,7 +122,8 @@ struct reply_shape {
     void (*put_piece)(const char *text, size_t bytes, struct buf *out);
     /* A choice's text in the whole body, `,"message":{...}`. */
     void (*put_whole)(const char *text, size_t bytes, struct buf *out);
-    /* Renders a token's entry into parts. `token` NULL: the first prompt token, which has no log-probability. */
+    /* Renders a token's entry into parts. `token` NULL: the first prompt token, which has no
+     * log-probability. */
     void (*put_entry)(const struct reply *reply, struct reply_choice *choice, int32_t id,
                       uint32_t text_offset, const struct event_token *token);
     /* The value of "logprobs" from the parts. */
@@ -153,12 +156,12 @@ struct reply {
     bool failed; /* nothing more will be said */
 };
 
-/* Sets up the choices; everything above `ended_count` is filled in already. Returns 0 or -ENOMEM. */
+/* Sets up the choices; everything above `ended_count` is filled in already. 0 or -ENOMEM. */
 int reply_open_choices(struct reply *reply);
 
 /* reply_json.c: everything that becomes JSON. */
-/* One chunk with text[0 .. bytes) and all rendered entries and ids, which are then empty again. `text` NULL: the
- * choice's last chunk. */
+/* One chunk with text[0 .. bytes) and all rendered entries and ids, which are then empty again.
+ * `text` NULL: the choice's last chunk. */
 void reply_put_chunk(struct reply *reply, struct reply_choice *choice, const char *text,
                      size_t bytes, struct buf *out);
 void reply_put_role_chunk(struct reply *reply, uint32_t index, struct buf *out);

@@ -1,5 +1,5 @@
-/* reply_json.c -- chunks, the whole body, usage. Everything that all chunks of a stream share is written once,
- * as `head`, and copied. */
+/* reply_json.c -- chunks, the whole body, usage. Everything that all chunks of a stream share is
+ * written once, as `head`, and copied. */
 #include <string.h>
 
 #include "server/reply.h"

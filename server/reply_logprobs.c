@@ -1,9 +1,7 @@
-/* reply_logprobs.c -- log-probability entries: waiting for their text, and their two shapes.
+/* reply_logprobs.c -- log-probability entries and token ids that wait for their text.
  *
- *     chat      parts[0]   {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]},{…}
- *     legacy    parts[0..3]   tokens, token_logprobs, top_logprobs, text_offset: four arrays side by side
- *
- * A part is the inside of a JSON array. */
+ * How an entry looks is the endpoint's affair (openai_chat.c, openai_completions.c): it is rendered
+ * into parts, each the inside of a JSON array, when its text is released. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* reply_make.c -- a reply from the draft of its request: what the answer repeats of the prompt, the stop strings
- * and the head of every chunk. Runs on a prepare thread; the reply's memory is its own. */
+/* reply_make.c -- a reply from the draft of its request: what the answer repeats of the prompt,
+ * the stop strings and the head of every chunk. Runs on a prepare thread; the reply's memory is
+ * its own. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -15,6 +15,7 @@
 #include "config/config.h"
 #include "config/option.h"
 #include "tests/lib/failing_malloc.h"
+#include "tests/lib/page.h"
 
 static const char *const no_variables[] = {NULL};
 
@@ -481,21 +482,6 @@ static void test_help(void **state)
     }
 }
 
-static void assert_file_is(const char *path, const struct buf *expected, const char *remedy)
-{
-    static char text[1 << 18];
-    FILE *file = fopen(path, "r");
-    size_t bytes;
-
-    if (!file)
-        fail_msg("cannot open %s from the root of the tree", path);
-    bytes = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[bytes] = '\0';
-    if (strcmp(text, buf_string(expected)) != 0)
-        fail_msg("%s differs from config/options.def: run `%s`", path, remedy);
-}
-
 static void test_committed_pages(void **state)
 {
     struct buf text;
@@ -504,11 +490,11 @@ static void test_committed_pages(void **state)
     buf_init(&text, 1 << 18);
     config_options_page(&text);
     assert_false(buf_failed(&text));
-    assert_file_is("docs/options.md", &text, "make docs");
+    assert_page_is("docs/options.md", &text);
     buf_reset(&text);
     config_sample_file(&text);
     assert_false(buf_failed(&text));
-    assert_file_is("deploy/weft.conf", &text, "make docs");
+    assert_page_is("deploy/weft.conf", &text);
     buf_fini(&text);
 }
 
