@@ -79,12 +79,12 @@ test: $(BUILD)/weft $(UNIT_TESTS) $(VENV)/ready ## every test [T=kv_pages, T=pro
 	@$(RUN_TESTS) $(T)
 
 asan: ## the same with the address sanitizer
-	@$(MAKE) test BUILD=build/asan OPT=-O1 SANITIZE='-fsanitize=address'
+	@$(MAKE) --no-print-directory test BUILD=build/asan OPT=-O1 SANITIZE='-fsanitize=address'
 ubsan: ## the same with the undefined-behaviour sanitizer
-	@$(MAKE) test BUILD=build/ubsan OPT=-O1 \
+	@$(MAKE) --no-print-directory test BUILD=build/ubsan OPT=-O1 \
 	    SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all'
 tsan: ## the same with the thread sanitizer
-	@$(MAKE) test BUILD=build/tsan OPT=-O1 SANITIZE='-fsanitize=thread'
+	@$(MAKE) --no-print-directory test BUILD=build/tsan OPT=-O1 SANITIZE='-fsanitize=thread'
 
 fuzz: $(addprefix build/fuzz/,$(or $(F),$(FUZZERS))) ## fuzz one target [F=gguf SECS=60], or each in turn
 	@tests/fuzz/run "$(or $(SECS),60)" $(or $(F),$(FUZZERS))

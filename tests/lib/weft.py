@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("WEFT_BINARY", str(ROOT / "build" / "weft"))
 # Generous, because test machines are slow and busy; nothing ever waits this long when all is well.
 PATIENCE_SECONDS = 60
+STOP_SECONDS = 1  # for a drain that nobody waits for
 
 
 def wait_until(condition, what, seconds=PATIENCE_SECONDS):
@@ -48,6 +49,7 @@ class Weft:
         self.device = device
         self.environment = environment or {}
         self.process = None
+        self.readers = []
         self.host = "127.0.0.1"
         self.port = None
         self.lines = []
@@ -83,8 +85,10 @@ class Weft:
             errors="replace",
             env=environment,
         )
-        for target in (self._read_log, self._read_output):
-            threading.Thread(target=target, daemon=True).start()
+        self.readers = [threading.Thread(target=self._read_log, daemon=True)]
+        self.readers += [threading.Thread(target=self._read_output, daemon=True)]
+        for reader in self.readers:
+            reader.start()
         return self
 
     def start(self):
@@ -135,15 +139,21 @@ class Weft:
         return self.process.wait(seconds)
 
     def stop(self):
+        """Ends it if it still runs, and fails where a sanitizer or must() has complained."""
         if self.process is None:
             return
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             try:
-                self.process.wait(1)
+                self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        for reader in self.readers:
+            reader.join()
+        self.process = None
+        bad = [line for line in self.lines if re.search("Sanitizer|runtime error|must\\(", line)]
+        assert not bad, "".join(self.lines[-200:])
 
     @property
     def url(self):
