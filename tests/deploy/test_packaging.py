@@ -14,26 +14,18 @@ import subprocess
 import pytest
 
 import tiny_model
+from make import ROOT, make
 from weft import BINARY, Weft
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = os.environ.get("WEFT_TEST_BUILD", str(ROOT / "build"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
 
 
-def make(*arguments):
-    build = os.path.relpath(BUILD, ROOT)
-    command = ["make", "-s", f"BUILD={build}", *arguments]
-    # Not the jobserver of the make that runs these tests.
-    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-
-
-def is_sanitized():
-    return "sanitizer" in subprocess.run(["ldd", BINARY], capture_output=True, text=True).stdout \
-        or "asan" in BUILD or "ubsan" in BUILD or "tsan" in BUILD
+def make_here(*arguments):
+    """make, with the build that is under test; its output."""
+    done = make(f"BUILD={os.path.relpath(BUILD, ROOT)}", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +36,7 @@ def model(tmp_path_factory):
 
 
 def test_install_honours_destdir_and_prefix(tmp_path):
-    make("install", f"DESTDIR={tmp_path}", "PREFIX=/opt/here")
+    make_here("install", f"DESTDIR={tmp_path}", "PREFIX=/opt/here")
     files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert all(f.startswith("opt/here/") for f in files)
     assert {
@@ -64,9 +56,9 @@ def test_install_honours_destdir_and_prefix(tmp_path):
 
 @pytest.fixture(scope="module")
 def bundle():
-    if is_sanitized():
+    if pathlib.Path(BUILD).name in ("asan", "ubsan", "tsan"):
         pytest.skip("bundles are made of plain builds")
-    return ROOT / make("bundle").stdout.split(":")[0]
+    return ROOT / make_here("bundle").split(":")[0]
 
 
 def test_bundle_is_whole(bundle):

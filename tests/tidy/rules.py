@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 
+import make
 from source import C_SUFFIXES, CODE_FOLDERS, ROOT
 
 FILE_LINES_MAX = 1000
@@ -191,7 +192,6 @@ RULES = [
 
 
 def run(command):
-    """Without WEFT_ variables: those that steer tests are no options of the server."""
     try:
         return subprocess.run(
             command,
@@ -201,7 +201,7 @@ def run(command):
             text=True,
             errors="replace",
             check=False,
-            env={k: v for k, v in os.environ.items() if not k.startswith("WEFT_")},
+            env=make.environment(),
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]} is missing")
@@ -267,7 +267,7 @@ def both_compilers(_):
             yield compiler, 0, "is not installed (make deps)"
             continue
         settings = [f"CC={compiler}", f"BUILD=build/{compiler}", "OPT=-O0", "SANITIZE="]
-        done = run(["make", "-s", *settings, f"build/{compiler}/weft"])
+        done = make.make(*settings, f"build/{compiler}/weft")
         if done.returncode != 0:
             errors = [l for l in done.stderr.splitlines() if "error" in l] or [done.stderr[-500:]]
             yield compiler, 0, " | ".join(errors[:3])
