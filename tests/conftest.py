@@ -1,0 +1,6 @@
+"""What tests share lies in tests/lib, however pytest was started."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
