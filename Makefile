@@ -7,9 +7,11 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-# One short line a file; `make V=1` shows whole commands.
-ifeq ($(V),)
+# One short line a file; `make V=1` shows whole commands, `make -s` nothing.
+ifeq ($(V)$(findstring s,$(firstword -$(MAKEFLAGS))),)
 SAY = @echo '  $(1)  $@';
+else ifeq ($(V),)
+SAY = @
 endif
 
 BUILD ?= build
