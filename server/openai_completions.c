@@ -21,15 +21,13 @@ static int read_text(struct draft *draft, uint32_t index, const char *field, con
 static int read_ids(struct draft *draft, uint32_t index, const char *field, const json_t *list)
 {
     size_t count = json_array_size(list);
-    char item[FIELD_BYTES];
     int r;
 
     draft->tokens.count = 0;
     for (size_t i = 0; i < count; i++) {
         int32_t id = 0;
 
-        (void)snprintf(item, sizeof item, "%s[%zu]", field, i);
-        r = draft_token_id(draft, item, json_array_get(list, i), &id);
+        r = draft_token_id(draft, field, i, json_array_get(list, i), &id);
         if (r < 0)
             return r;
         r = tokens_put(&draft->tokens, id);

@@ -48,7 +48,9 @@ int draft_encode(struct draft *draft, uint32_t index, const char *field, const c
 /* Takes a copy of ids as prompt number `index`. A `count` above the context is refused unread. */
 int draft_tokens(struct draft *draft, uint32_t index, const char *field, const int32_t *ids,
                  size_t count);
-int draft_token_id(struct draft *draft, const char *field, const json_t *value, int32_t *ret_id);
+/* Reads item number `index` of a list of token ids. `list` names it in faults. */
+int draft_token_id(struct draft *draft, const char *list, size_t index, const json_t *value,
+                   int32_t *ret_id);
 int draft_out_of_memory(struct draft *draft);
 /* A fault that names a field by printf. */
 int draft_fault(struct draft *draft, int code, const char *field, const char *format, ...)

@@ -11,19 +11,24 @@
 enum { STOP_TOKENS_MAX = 128, BIAS_MAX = 100 /* either sign */, FIELD_BYTES = 48 };
 static const double temperature_min = 0.01; /* lower ones would overflow logit / temperature */
 
-int draft_token_id(struct draft *draft, const char *field, const json_t *value, int32_t *ret_id)
+int draft_token_id(struct draft *draft, const char *list, size_t index, const json_t *value,
+                   int32_t *ret_id)
 {
-    int64_t id;
+    char field[FIELD_BYTES];
+    int64_t id = -1;
+    bool integral = json_integral(value, &id);
 
-    if (!json_integral(value, &id))
+    if (integral && id >= 0 && id < (int64_t)draft->context->vocabulary) {
+        *ret_id = (int32_t)id;
+        return 0;
+    }
+    (void)snprintf(field, sizeof field, "%s[%zu]", list, index);
+    if (!integral)
         return draft_fault(draft, E_INVALID, field, "'%s' must be a token id, which is an integer",
                            field);
-    if (id < 0 || id >= (int64_t)draft->context->vocabulary)
-        return draft_fault(draft, E_INVALID, field,
-                           "'%s' is %" PRId64 ", but token ids go from 0 to %" PRIu32, field, id,
-                           draft->context->vocabulary - 1);
-    *ret_id = (int32_t)id;
-    return 0;
+    return draft_fault(draft, E_INVALID, field,
+                       "'%s' is %" PRId64 ", but token ids go from 0 to %" PRIu32, field, id,
+                       draft->context->vocabulary - 1);
 }
 
 static int read_stop_tokens(struct draft *draft)
@@ -31,7 +36,6 @@ static int read_stop_tokens(struct draft *draft)
     struct sampling *sampling = &draft->request->sampling;
     json_t *list = NULL;
     int32_t *ids;
-    char field[FIELD_BYTES];
     int r = json_get_array(draft->body, "", "stop_token_ids", &list, &draft->fault);
 
     if (r <= 0)
@@ -44,8 +48,7 @@ static int read_stop_tokens(struct draft *draft)
     if (!ids)
         return draft_out_of_memory(draft);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        (void)snprintf(field, sizeof field, "stop_token_ids[%zu]", i);
-        r = draft_token_id(draft, field, json_array_get(list, i), &ids[i]);
+        r = draft_token_id(draft, "stop_token_ids", i, json_array_get(list, i), &ids[i]);
         if (r < 0)
             return r;
     }
