@@ -1,7 +1,8 @@
 /* dtype.h -- the number formats that a tensor can be stored in: one row each, for every floor.
  *
- * Block formats store `block` consecutive elements of a row in `bytes` bytes. The ggml types and their
- * codes are those of the GGUF format (ggml's docs/gguf.md); layouts are in kernels/cpu/dequant_ref.c. */
+ * Block formats store `block` consecutive elements of a row in `bytes` bytes. The ggml types and
+ * their codes are those of the GGUF format (ggml's docs/gguf.md); layouts are in
+ * kernels/cpu/dequant_ref.c. */
 #ifndef WEFT_DTYPE_H
 #define WEFT_DTYPE_H
 
@@ -10,20 +11,20 @@
 #include <stdint.h>
 
 /* X(enumerator, name, GGUF code, elements per block, bytes per block) */
-#define DTYPE_TABLE(X)                                                                                  \
-    X(DT_F32, "F32", 0, 1, 4)                                                                           \
-    X(DT_F16, "F16", 1, 1, 2)                                                                           \
-    X(DT_BF16, "BF16", 30, 1, 2)                                                                        \
-    X(DT_Q4_0, "Q4_0", 2, 32, 18)                                                                       \
-    X(DT_Q4_1, "Q4_1", 3, 32, 20)                                                                       \
-    X(DT_Q5_0, "Q5_0", 6, 32, 22)                                                                       \
-    X(DT_Q5_1, "Q5_1", 7, 32, 24)                                                                       \
-    X(DT_Q8_0, "Q8_0", 8, 32, 34)                                                                       \
-    X(DT_Q2_K, "Q2_K", 10, 256, 84)                                                                     \
-    X(DT_Q3_K, "Q3_K", 11, 256, 110)                                                                    \
-    X(DT_Q4_K, "Q4_K", 12, 256, 144)                                                                    \
-    X(DT_Q5_K, "Q5_K", 13, 256, 176)                                                                    \
-    X(DT_Q6_K, "Q6_K", 14, 256, 210)                                                                    \
+#define DTYPE_TABLE(X)               \
+    X(DT_F32, "F32", 0, 1, 4)        \
+    X(DT_F16, "F16", 1, 1, 2)        \
+    X(DT_BF16, "BF16", 30, 1, 2)     \
+    X(DT_Q4_0, "Q4_0", 2, 32, 18)    \
+    X(DT_Q4_1, "Q4_1", 3, 32, 20)    \
+    X(DT_Q5_0, "Q5_0", 6, 32, 22)    \
+    X(DT_Q5_1, "Q5_1", 7, 32, 24)    \
+    X(DT_Q8_0, "Q8_0", 8, 32, 34)    \
+    X(DT_Q2_K, "Q2_K", 10, 256, 84)  \
+    X(DT_Q3_K, "Q3_K", 11, 256, 110) \
+    X(DT_Q4_K, "Q4_K", 12, 256, 144) \
+    X(DT_Q5_K, "Q5_K", 13, 256, 176) \
+    X(DT_Q6_K, "Q6_K", 14, 256, 210) \
     X(DT_IQ4_NL, "IQ4_NL", 20, 32, 18)
 
 enum dtype {

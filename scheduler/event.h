@@ -1,7 +1,8 @@
 /* event.h -- what goes out: one fact about one choice, by value through the ring.
  *
- * For every choice: any number of EVENT_PROMPT (positions in order), any number of EVENT_TOKEN, then exactly one
- * EVENT_FINISH or EVENT_FAILURE. An exchange that is gone is found by nobody, and the event is dropped. */
+ * For every choice: any number of EVENT_PROMPT (positions in order), any number of EVENT_TOKEN,
+ * then exactly one EVENT_FINISH or EVENT_FAILURE. An exchange that is gone is found by nobody, and
+ * the event is dropped. */
 #ifndef WEFT_EVENT_H
 #define WEFT_EVENT_H
 

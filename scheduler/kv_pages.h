@@ -1,11 +1,12 @@
 /* kv_pages.h -- which sequence holds which page of the KV cache.
  *
- *     free stack        uses[]                     One counter a page and a stack of free ones, both
- *     [ 7 | 2 | 9 ]     page 3: 2 <- a prefix      allocated at start: taking and giving are O(1) and
- *                                    shared by two never allocate. 0 = free, 1 = private, more = read only.
+ *     free stack        uses[]                    One counter a page and a stack of free ones, both
+ *     [ 7 | 2 | 9 ]     page 3: 2 <- a prefix     allocated at start: taking and giving are O(1)
+ *                               shared by two     and never allocate. 0 = free, 1 = private,
+ *                                                 more = read only.
  *
- * A full page carries the hash of its tokens and of all before them (prefix.h), so that equal prefixes can
- * find each other.
+ * A full page carries the hash of its tokens and of all before them (prefix.h), so that equal
+ * prefixes can find each other.
  *
  * Owner and only thread: scheduler. Codes: E_FULL. */
 #ifndef WEFT_KV_PAGES_H

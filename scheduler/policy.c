@@ -1,5 +1,5 @@
-/* policy.c -- the plan of one step. Quadratic in the rows at worst, with a few hundred rows and small steps: some
- * microseconds, while the step before it runs. */
+/* policy.c -- the plan of one step. Quadratic in the rows at worst, with a few hundred rows and
+ * small steps: some microseconds, while the step before it runs. */
 #include "scheduler/policy.h"
 
 enum {

@@ -1,16 +1,19 @@
 /* policy.h -- who runs in the next step: a pure function of queues, pages and budgets.
  *
- * No clock, no I/O, no allocation, no memory of its own: the scheduler describes what it has, the policy says what
- * to do, and a simulation can ask it a million times.
+ * No clock, no I/O, no allocation, no memory of its own: the scheduler describes what it has, the
+ * policy says what to do, and a simulation can ask it a million times.
  *
  * In this order:
- *   1. Every sequence that decodes gets its token, the oldest first. One whose next page cannot be had sits out.
- *   2. Where one sits out, the youngest running sequences give up their pages (they are computed again later), until
- *      enough pages are on their way. The oldest is never a victim, so something always finishes.
- *   3. Sequences are admitted in the order of the queue while a row, a place among the prefills and their pages can be
- *      had, and a page for each that decodes stays in reserve. None in a step that wants pages back.
- *   4. The prompt tokens of the budget go to the shortest remaining prompt first. One that has waited counts as shorter, so
- *      that a long prompt moves however many short ones arrive. */
+ *   1. Every sequence that decodes gets its token, the oldest first. One whose next page cannot be
+ *      had sits out.
+ *   2. Where one sits out, the youngest running sequences give up their pages (they are computed
+ *      again later), until enough pages are on their way. The oldest is never a victim, so
+ *      something always finishes.
+ *   3. Sequences are admitted in the order of the queue while a row, a place among the prefills and
+ *      their pages can be had, and a page for each that decodes stays in reserve. None in a step
+ *      that wants pages back.
+ *   4. The prompt tokens of the budget go to the shortest remaining prompt first. One that has
+ *      waited counts as shorter, so that a long prompt moves however many short ones arrive. */
 #ifndef WEFT_POLICY_H
 #define WEFT_POLICY_H
 

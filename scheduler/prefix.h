@@ -2,8 +2,8 @@
  *
  *     root(salt) -> h0 = H(root, tokens of page 0) -> h1 = H(h0, tokens of page 1) -> ...
  *
- * XXH3's 128 bits under a secret of this process, so that a client cannot aim for a collision; still a hit must
- * compare the tokens before it is believed. */
+ * XXH3's 128 bits under a secret of this process, so that a client cannot aim for a collision;
+ * still a hit must compare the tokens before it is believed. */
 #ifndef WEFT_PREFIX_H
 #define WEFT_PREFIX_H
 

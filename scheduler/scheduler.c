@@ -1,10 +1,11 @@
 /* scheduler.c -- the scheduler's thread: receive, settle, plan, submit, complete, emit.
  *
- *     loop:   receive what came  ->  settle those that leave  ->  plan and submit while fewer than two steps are in
- *             flight  ->  else complete the oldest  ->  ring the bell once
+ *     loop:   receive what came  ->  settle those that leave  ->  plan and submit while fewer than
+ *             two steps are in flight  ->  else complete the oldest  ->  ring the bell once
  *
- * So the plan of step N+1 is made while N runs. With nothing to do the thread sleeps on the submission ring; when the
- * reader of the event ring lags it looks again every few milliseconds, which is the one place where it polls. */
+ * So the plan of step N+1 is made while N runs. With nothing to do the thread sleeps on the
+ * submission ring; when the reader of the event ring lags it looks again every few milliseconds,
+ * which is the one place where it polls. */
 #include "scheduler/scheduler.h"
 
 #include <errno.h>
@@ -75,7 +76,8 @@ static void end_all(struct scheduler *scheduler, struct sequence_list *list, uin
     }
 }
 
-/* `exchange_id` 0: everybody. Those that leave come first, since ending moves the others behind them. */
+/* `exchange_id` 0: everybody. Those that leave come first, since ending moves the others behind
+ * them. */
 static void end_matching(struct scheduler *scheduler, uint64_t exchange_id, uint32_t choice,
                          int code)
 {

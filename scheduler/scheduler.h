@@ -1,10 +1,12 @@
 /* scheduler.h -- decides who runs next; owns every sequence, every KV page and the engine.
  *
- * One thread of its own: receive, plan, submit, complete, emit. Others reach it by two bounded rings only:
- * submissions go in (full = E_FULL now, a 429), events come out. The scheduler checks the event ring's room
- * before a step and waits rather than drop; the bell wakes the other side, once a step.
+ * One thread of its own: receive, plan, submit, complete, emit. Others reach it by two bounded
+ * rings only: submissions go in (full = E_FULL now, a 429), events come out. The scheduler checks
+ * the event ring's room before a step and waits rather than drop; the bell wakes the other side,
+ * once a step.
  *
- * scheduler_submit() and scheduler_cancel() belong to one thread (the loop); statistics may be read from any. */
+ * scheduler_submit() and scheduler_cancel() belong to one thread (the loop); statistics may be read
+ * from any. */
 #ifndef WEFT_SCHEDULER_H
 #define WEFT_SCHEDULER_H
 
@@ -59,10 +61,11 @@ int scheduler_open(struct engine *engine, const struct scheduler_options *option
 /* Cancels what still runs, stops and joins. NULL is fine. Events not read are dropped. */
 void scheduler_close(struct scheduler *scheduler);
 
-/* Moves the request on success. E_FULL: the queue is full, or the ring is; the request stays the caller's. */
+/* Moves the request on success. E_FULL: the queue is full, or the ring is; the request stays the
+ * caller's. */
 int scheduler_submit(struct scheduler *scheduler, struct request *request);
-/* Ends one choice or all; takes effect within two steps, then one EVENT_FINISH (FINISH_CANCELLED) for each choice
- * that had not ended. E_FULL: ask again after the next bell. */
+/* Ends one choice or all; takes effect within two steps, then one EVENT_FINISH (FINISH_CANCELLED)
+ * for each choice that had not ended. E_FULL: ask again after the next bell. */
 int scheduler_cancel(struct scheduler *scheduler, uint64_t exchange_id, uint32_t choice);
 /* Takes the oldest event; false when there is none. One reader. */
 bool scheduler_next(struct scheduler *scheduler, struct event *ret_event);

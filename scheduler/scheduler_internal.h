@@ -88,8 +88,8 @@ struct scheduler {
 };
 
 /* scheduler_plan.c */
-/* Plans and submits the next batch. Returns 1 when one was submitted, 0 when there is nothing to do or no
- * room for its events, E_DEVICE. */
+/* Plans and submits the next batch. Returns 1 when one was submitted, 0 when there is nothing to do
+ * or no room for its events, E_DEVICE. */
 int scheduler_plan_step(struct scheduler *scheduler, struct fault *fault);
 
 /* scheduler_result.c */

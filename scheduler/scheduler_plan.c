@@ -1,7 +1,8 @@
 /* scheduler_plan.c -- the next batch: what the policy says, written down for the engine.
  *
- * Planned while the batch before still runs, so it counts on what that one will do: a decode row continues from a token
- * that nobody here has seen yet, and `submitted` runs ahead of what is computed by the steps in flight. */
+ * Planned while the batch before still runs, so it counts on what that one will do: a decode row
+ * continues from a token that nobody here has seen yet, and `submitted` runs ahead of what is
+ * computed by the steps in flight. */
 #include "scheduler/scheduler_internal.h"
 
 #include "config/base/clock.h"
@@ -108,7 +109,8 @@ static void admit(struct scheduler *scheduler, struct sequence *sequence)
     }
 }
 
-/* Names the row in the batch: opened when it is new, with the pages that the engine does not know yet. */
+/* Names the row in the batch: opened when it is new, with the pages that the engine does not know
+ * yet. */
 static void name_row(struct planned *planned, struct sequence *sequence)
 {
     struct batch *batch = planned->batch;

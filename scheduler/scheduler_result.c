@@ -1,7 +1,8 @@
 /* scheduler_result.c -- what a completed step means: events, ends, pages that go back.
  *
- * Results of a sequence that has ended meanwhile are dropped. Those of a preempted one are taken like any others: the
- * tokens in flight when it lost its pages are computed already, and it resumes behind them. */
+ * Results of a sequence that has ended meanwhile are dropped. Those of a preempted one are taken
+ * like any others: the tokens in flight when it lost its pages are computed already, and it resumes
+ * behind them. */
 #include "scheduler/scheduler_internal.h"
 
 #include <string.h>
@@ -245,7 +246,7 @@ int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
     return 0;
 }
 
-/* --- leaving ----------------------------------------------------------------------------------- */
+/* --- leaving ------------------------------------------------------------------------------- */
 
 void scheduler_free_sequence(struct sequence *sequence)
 {

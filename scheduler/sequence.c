@@ -62,8 +62,8 @@ static struct sequence *make_one(struct running_request *owner, uint32_t choice,
 
     if (!sequence)
         return NULL;
-    sequence->tokens = arena_take(request->arena, (size_t)prompt->count + max_tokens,
-                                  sizeof *sequence->tokens);
+    sequence->tokens =
+        arena_take(request->arena, (size_t)prompt->count + max_tokens, sizeof *sequence->tokens);
     sequence->pages = arena_take(request->arena, limits->pages_per_row, sizeof *sequence->pages);
     if (!sequence->tokens || !sequence->pages)
         return NULL;

@@ -1,12 +1,14 @@
-/* sequence.h -- one choice of one request on its way through the scheduler, and the lists it stands in.
+/* sequence.h -- one choice of one request on its way through the scheduler, and the lists it stands
+ * in.
  *
  *     waiting ──admit──► running ──last token──► leaving ──nothing in flight──► closing ──► freed
  *        ▲                  │ pages run out          │ preempted
  *        └──────────────────┴────────────────────────┘
  *
- * A running sequence prefills while `submitted` < `opened`, then decodes. One that leaves is in no further batch; when
- * no step that names it is in flight its pages go back, and its row is closed by the next batch. What the engine was lent
- * (tokens, sampling) lives until that batch has completed.
+ * A running sequence prefills while `submitted` < `opened`, then decodes. One that leaves is in no
+ * further batch; when no step that names it is in flight its pages go back, and its row is closed
+ * by the next batch. What the engine was lent (tokens, sampling) lives until that batch has
+ * completed.
  *
  * Everything here lies in the request's arena. Owner and only thread: scheduler. */
 #ifndef WEFT_SEQUENCE_H
@@ -79,13 +81,14 @@ struct sequence_list {
 };
 
 void sequence_list_append(struct sequence_list *list, struct sequence *sequence);
-/* Keeps the list in order of `order`: where preempted sequences go back to, ahead of those that came later. */
+/* Keeps the list in order of `order`: where preempted sequences go back to, ahead of those that
+ * came later. */
 void sequence_list_insert(struct sequence_list *list, struct sequence *sequence);
 void sequence_list_remove(struct sequence_list *list, struct sequence *sequence);
 
-/* Makes all sequences of a request in its arena and appends them to `list`. `order` is that of the first and rises
- * by one each. No sequence gets more tokens than its own prompt leaves room for. Returns 0, or E_MEMORY with nothing
- * appended. */
+/* Makes all sequences of a request in its arena and appends them to `list`. `order` is that of the
+ * first and rises by one each. No sequence gets more tokens than its own prompt leaves room for.
+ * Returns 0, or E_MEMORY with nothing appended. */
 int sequences_make(struct request *request, const struct engine_limits *limits, uint64_t order,
                    struct sequence_list *list);
 

@@ -1,5 +1,5 @@
-/* command_docs.c -- `weft docs PAGE`: the pages of the repository that come from tables in the code:
- * options, fields of requests, metrics. */
+/* command_docs.c -- `weft docs PAGE`: the pages of the repository that come from tables in the
+ * code: options, fields of requests, metrics. */
 #include <stdio.h>
 #include <string.h>
 

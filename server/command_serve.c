@@ -76,7 +76,8 @@ static int load_model(struct serve *serve, const struct config *config, struct f
     r = chat_template_open_gguf(engine_gguf(serve->engine), &serve->chat_template, fault);
     if (r < 0)
         return r;
-    progress_phase(&serve->progress, "reading chat template", clock_seconds(clock_now() - before_ns));
+    progress_phase(&serve->progress, "reading chat template",
+                   clock_seconds(clock_now() - before_ns));
     name_model(serve, config);
     return 0;
 }
@@ -129,8 +130,8 @@ static int start_threads(struct serve *serve, const struct config *config, struc
         return r;
     scheduling.bell_data = server->loop;
     preparing.bell_data = server->loop;
-    if (metrics_open(serve->model_id, engine_limits(serve->engine)->page_tokens,
-                     &server->metrics) < 0)
+    if (metrics_open(serve->model_id, engine_limits(serve->engine)->page_tokens, &server->metrics) <
+        0)
         return fault_set(fault, E_MEMORY, "no memory for the metrics");
     r = scheduler_open(serve->engine, &scheduling, &server->scheduler, fault);
     if (r < 0)

@@ -1,7 +1,7 @@
 /* server.h -- what the files of the HTTP side share: one struct, owned by command_serve.c, touched
  * by the loop thread only.
  *
- *     SERVING --first signal--> LEAVING --drain delay--> REFUSING --last exchange or time-out--> end
+ *     SERVING --first signal--> LEAVING --drain delay--> REFUSING --last exchange, time-out--> end
  *        \------------------ the device failed ---------------^
  *
  * LEAVING: /ready says 503 so that balancers look elsewhere, requests are still taken. REFUSING:

@@ -71,9 +71,9 @@ float sample_uniform(uint64_t seed, uint32_t stream, uint32_t position)
 typedef float lanes_f32 __attribute__((vector_size(4 * LANES)));
 typedef int32_t lanes_i32 __attribute__((vector_size(4 * LANES)));
 
-/* exp(x) for x <= 0 or NaN, relative error below 2e-7, exactly 1 at 0; 0 below EXPONENT_LOW and for NaN.
- * Cut down to n ln 2 + r with |r| <= 0.35, then a Taylor polynomial. The same steps for one number
- * and for LANES. */
+/* exp(x) for x <= 0 or NaN, relative error below 2e-7, exactly 1 at 0; 0 below EXPONENT_LOW and for
+ * NaN. Cut down to n ln 2 + r with |r| <= 0.35, then a Taylor polynomial. The same steps for one
+ * number and for LANES. */
 #define EXP_N(x)    ((x)*1.44269504f - 0.5f)
 #define EXP_R(x, n) (((x) - (n)*0.693145752f) - (n)*1.42860677e-6f)
 #define EXP_P(r)                                                                                \
@@ -498,7 +498,8 @@ static uint32_t last_bucket(const float *row, uint32_t vocabulary,
     return bucket;
 }
 
-/* A logit below which nothing survives the first filter; the filter itself finds the exact border. */
+/* A logit below which nothing survives the first filter; the filter itself finds the exact border.
+ */
 static float least_logit(const float *row, uint32_t vocabulary, const struct sample_params *params,
                          const struct ranking *ranking, double total)
 {
@@ -651,8 +652,8 @@ static int32_t draw_from_candidates(const struct sample_candidate *all, uint32_t
     return all[0].token; /* all weigh nothing (typical_p far from the likeliest) */
 }
 
-/* The processed row and what ranks it. max is -INFINITY when nothing can be drawn. A temperature of 0
- * is the caller's case. */
+/* The processed row and what ranks it. max is -INFINITY when nothing can be drawn. A temperature of
+ * 0 is the caller's case. */
 static struct ranking prepare(const float *logits, const struct sample_params *params,
                               struct sample_scratch *scratch, const float **ret_row)
 {

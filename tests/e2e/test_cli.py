@@ -1,5 +1,5 @@
-"""Protects: what a person at a terminal meets. Every command's output, exit code and messages, on the
-tiny model and on the demo model.
+"""Protects: what a person at a terminal meets. Every command's output, exit code and messages, on
+the tiny model and on the demo model.
 
 Exit codes: 0 done, 1 it did not work, 2 the command line was wrong, 130 interrupted.
 """

@@ -1,8 +1,9 @@
 /* engine_runner.h -- runs many sequences through an engine to their ends, for tests.
  *
- * A scheduler reduced to what a test needs: every row has all its pages for itself, prompts go in by chunks, every row
- * decodes in every step, two steps are in flight. A job may join late, so that it computes beside others' prompts and
- * answers. Results are copied out; what contradicts engine.h fails the test. */
+ * A scheduler reduced to what a test needs: every row has all its pages for itself, prompts go in
+ * by chunks, every row decodes in every step, two steps are in flight. A job may join late, so that
+ * it computes beside others' prompts and answers. Results are copied out; what contradicts engine.h
+ * fails the test. */
 #ifndef WEFT_TEST_ENGINE_RUNNER_H
 #define WEFT_TEST_ENGINE_RUNNER_H
 
@@ -76,7 +77,8 @@ static inline void runner_admit(struct runner *runner, struct batch *batch, stru
     }
 }
 
-/* Frees rows of jobs whose end was heard, admits, and fills the step. Returns how many rows it has. */
+/* Frees rows of jobs whose end was heard, admits, and fills the step. Returns how many rows it has.
+ */
 static inline uint32_t runner_plan(struct runner *runner, struct batch *batch)
 {
     uint32_t budget = runner->limits->batch.prefill_tokens;

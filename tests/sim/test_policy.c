@@ -1,6 +1,7 @@
-/* Protects the scheduling policy by simulation: random arrivals, lengths, pools and cancels, a model of the pipeline
- * (results come two steps late, pages of those that leave come back then), and after every step the invariants:
- * no page given twice, no budget passed, the oldest always moves, everybody ends, all pages come home. */
+/* Protects the scheduling policy by simulation: random arrivals, lengths, pools and cancels, a
+ * model of the pipeline (results come two steps late, pages of those that leave come back then),
+ * and after every step the invariants: no page given twice, no budget passed, the oldest always
+ * moves, everybody ends, all pages come home. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Protects the walk over the layers: the operations in their order, once a layer, and nothing at all for a step
- * without tokens or after a backend that fails. */
+/* Protects the walk over the layers: the operations in their order, once a layer, and nothing at
+ * all for a step without tokens or after a backend that fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

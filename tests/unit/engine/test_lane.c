@@ -13,7 +13,8 @@
 
 enum { JOBS = 20000, GATED = 2, SLOTS = 3 };
 
-/* Written by the lane. A slot may be read after lane_wait() for its job, the rest after all jobs. */
+/* Written by the lane. A slot may be read after lane_wait() for its job, the rest after all jobs.
+ */
 struct record {
     uint32_t slots[SLOTS]; /* job + 1 */
     uint32_t ran;

@@ -230,7 +230,7 @@ static void assert_distribution(const float *logits, struct sample_params params
         chi2 += (rare_count - rare) * (rare_count - rare) / rare;
         cells++;
     }
-    /* Wilson and Hilferty's approximation of the quantile at p = 1e-4 (3.72 standard deviations). */
+    /* Wilson and Hilferty's approximation of the quantile at p = 1e-4 (3.72 deviations). */
     cells = cells > 1 ? cells - 1 : 1;
     bound = cells * pow(1 - 2.0 / (9.0 * cells) + 3.72 * sqrt(2.0 / (9.0 * cells)), 3);
     assert_true(chi2 < bound);

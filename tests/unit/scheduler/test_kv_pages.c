@@ -1,4 +1,5 @@
-/* Protects the page pool: no page is given twice, shared pages live as long as their last holder, names follow content. */
+/* Protects the page pool: no page is given twice, shared pages live as long as their last holder,
+ * names follow content. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

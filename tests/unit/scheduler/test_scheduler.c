@@ -1,5 +1,6 @@
-/* Protects the scheduler's promises against the null device, whose rows echo their own prompt: every stream is whole and
- * nobody else's, whatever is preempted, cancelled or queued; every page comes back; one end for each choice. */
+/* Protects the scheduler's promises against the null device, whose rows echo their own prompt:
+ * every stream is whole and nobody else's, whatever is preempted, cancelled or queued; every page
+ * comes back; one end for each choice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
