@@ -67,6 +67,20 @@ def test_selections(runner, selection, suites, word):
     assert chosen == suites if suites else len(chosen) > 3
 
 
+@pytest.mark.parametrize(
+    "word,names",
+    [
+        ("unit/config/test_ring", ["test_ring"]),
+        ("kv_pages", ["test_kv_pages"]),
+        ("reads_a_real_file", ["test_gguf"]),  # a test in it
+        ("no_such_thing", []),
+    ],
+)
+def test_c_programs_are_found_by_module_or_by_test(runner, word, names):
+    found = runner.programs(pathlib.Path("build"), runner.PROGRAM_SUITES, word)
+    assert [p.name for p in found] == names
+
+
 def run(*arguments):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
     return subprocess.run(
