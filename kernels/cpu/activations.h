@@ -1,0 +1,71 @@
+/* activations.h -- the inputs of a product, in the forms that its kernels read.
+ *
+ * Rows (tokens) go in tiles of 8, the rest of at most 7 rows in tiles of 4, 2 and 1. A tile lies in one piece,
+ * block after block, so a kernel's loads are at fixed distances from one pointer:
+ *
+ *     11 rows:   tile of 8 (rows 0..7)      | tile of 2 (8, 9) | tile of 1 (10)
+ *     tile of n: | block 0: n x 32 values | block 1: n x 32 values | ...
+ *
+ * A *unit* is one row of one block (32 values): unit(row, block) = first row of the tile x blocks + block x n +
+ * row in the tile. Values of unit u begin at 32 u; its scale and sum are at u.
+ *
+ *     FORM_F32     float values; sums_f32 = their sum
+ *     FORM_WORDS   16-bit integers q with a scale for each unit: x = scale q, |q| <= 32,512 (or 127); in the
+ *                  order 0 2 1 3, 4 6 5 7, ... (the even and the odd bytes of a packed line are 16-bit pairs)
+ *     FORM_BYTES   the same integers as two signed bytes, q = 256 high + low (or q = high alone)
+ *     sums = scale x (sum of q): of the quantized values, so that a rounding error meets q_w - zero point and
+ *     not q_w; offsets = -128 x (sum of q), for PACK_Q8, whose quants are stored with 128 added. */
+#ifndef WEFT_CPU_ACTIVATIONS_H
+#define WEFT_CPU_ACTIVATIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TILE_ROWS = 8 };
+
+enum form { FORM_F32 = 1, FORM_WORDS = 2, FORM_BYTES = 4 };
+
+/* How exact activations are. */
+enum precision {
+    PRECISION_INT16, /* 16 bits for each block of 32: as exact as float32 in practice */
+    PRECISION_F32,
+    PRECISION_INT8,
+};
+
+struct activations {
+    uint32_t rows;
+    uint32_t blocks;
+    unsigned forms; /* which are filled (a set of enum form) */
+    enum precision precision;
+    /* Memory for as many units as there may ever be, 64-byte aligned. */
+    float *f32;
+    int16_t *words;
+    int8_t *high;
+    int8_t *low;
+    float *sums_f32;
+    float *scales;
+    float *sums;
+    int32_t *offsets;
+};
+
+/* The tile that begins at row `first`: how many rows it has. */
+static inline uint32_t tile_rows(uint32_t rows, uint32_t first)
+{
+    uint32_t left = rows - first;
+
+    return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+static inline size_t unit_of(const struct activations *x, uint32_t row, uint32_t block)
+{
+    uint32_t first = row / TILE_ROWS * TILE_ROWS;
+    uint32_t n = tile_rows(x->rows, first);
+
+    while (row >= first + n) {
+        first += n;
+        n = tile_rows(x->rows, first);
+    }
+    return (size_t)first * x->blocks + (size_t)block * n + (row - first);
+}
+
+#endif

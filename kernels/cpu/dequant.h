@@ -1,0 +1,18 @@
+/* dequant.h -- stored weights back to float32, in plain C: what the bits of every format mean.
+ *
+ * This is the oracle for all faster kernels. Results are the products and sums of the format's own
+ * definition, each rounded to float32. */
+#ifndef WEFT_CPU_DEQUANT_H
+#define WEFT_CPU_DEQUANT_H
+
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+
+/* `elements` must be whole blocks; `from` may have any alignment. */
+void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to);
+
+/* The 16 values that a quant of IQ4_NL stands for. */
+extern const int8_t dequant_iq4_nl_values[16];
+
+#endif

@@ -1,0 +1,227 @@
+/* dequant_ref.c -- the layouts of ggml's formats, one function a block.
+ *
+ * Blocks of 32:  d = scale, m = minimum (both f16), q = quants
+ *     Q4_0   | d | q 16 bytes |              low nibbles are elements 0..15, high ones 16..31; d (q - 8)
+ *     Q4_1   | d | m | q 16 bytes |          d q + m
+ *     Q5_0   | d | h 4 bytes | q 16 bytes |  bit i of h is the fifth bit of element i; d (q - 16)
+ *     Q5_1   | d | m | h 4 bytes | q 16 |    d q + m
+ *     Q8_0   | d | q 32 signed bytes |       d q
+ *     IQ4_NL | d | q 16 bytes |              d table[q]
+ *
+ * Blocks of 256 ("K"): small integer scales for parts of 16 or 32, times the block's d (and dmin)
+ *     Q2_K   | s 16 | q 64 | d | dmin |                   16 parts: d (s & 15) q - dmin (s >> 4)
+ *     Q3_K   | h 32 | q 64 | s 12 | d |                   16 parts: d (s - 32) (q - (h ? 0 : 4))
+ *     Q4_K   | d | dmin | s 12 | q 128 |                  8 parts: d s q - dmin m
+ *     Q5_K   | d | dmin | s 12 | h 32 | q 128 |           8 parts, the same with a fifth bit
+ *     Q6_K   | ql 128 | qh 64 | s 16 signed | d |         16 parts: d s (q - 32)
+ */
+#include "kernels/cpu/dequant.h"
+
+#include <stddef.h>
+
+#include "config/base/fault.h"
+#include "kernels/cpu/half.h"
+
+const int8_t dequant_iq4_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+
+static void f32_block(const uint8_t *from, float *to)
+{
+    memcpy(to, from, sizeof *to);
+}
+
+static void f16_block(const uint8_t *from, float *to)
+{
+    *to = load_f16(from);
+}
+
+static void bf16_block(const uint8_t *from, float *to)
+{
+    *to = float_from_bf16(load_u16(from));
+}
+
+static void q4_0_block(const uint8_t *from, float *to)
+{
+    float d = load_f16(from);
+
+    for (int i = 0; i < 16; i++) {
+        to[i] = d * (float)((from[2 + i] & 15) - 8);
+        to[i + 16] = d * (float)((from[2 + i] >> 4) - 8);
+    }
+}
+
+static void q4_1_block(const uint8_t *from, float *to)
+{
+    float d = load_f16(from), m = load_f16(from + 2);
+
+    for (int i = 0; i < 16; i++) {
+        to[i] = d * (float)(from[4 + i] & 15) + m;
+        to[i + 16] = d * (float)(from[4 + i] >> 4) + m;
+    }
+}
+
+/* The 32 quants of Q5_0 and Q5_1: four bits at `low`, the fifth at `high`. */
+static void five_bits(const uint8_t *high, const uint8_t *low, int *to)
+{
+    for (int i = 0; i < 16; i++) {
+        to[i] = (low[i] & 15) | (high[i / 8] >> i % 8 & 1) << 4;
+        to[i + 16] = low[i] >> 4 | (high[2 + i / 8] >> i % 8 & 1) << 4;
+    }
+}
+
+static void q5_0_block(const uint8_t *from, float *to)
+{
+    float d = load_f16(from);
+    int q[32];
+
+    five_bits(from + 2, from + 6, q);
+    for (int i = 0; i < 32; i++)
+        to[i] = d * (float)(q[i] - 16);
+}
+
+static void q5_1_block(const uint8_t *from, float *to)
+{
+    float d = load_f16(from), m = load_f16(from + 2);
+    int q[32];
+
+    five_bits(from + 4, from + 8, q);
+    for (int i = 0; i < 32; i++)
+        to[i] = d * (float)q[i] + m;
+}
+
+static void q8_0_block(const uint8_t *from, float *to)
+{
+    float d = load_f16(from);
+
+    for (int i = 0; i < 32; i++)
+        to[i] = d * (float)(int8_t)from[2 + i];
+}
+
+static void iq4_nl_block(const uint8_t *from, float *to)
+{
+    float d = load_f16(from);
+
+    for (int i = 0; i < 16; i++) {
+        to[i] = d * (float)dequant_iq4_nl_values[from[2 + i] & 15];
+        to[i + 16] = d * (float)dequant_iq4_nl_values[from[2 + i] >> 4];
+    }
+}
+
+static void q2_k_block(const uint8_t *from, float *to)
+{
+    const uint8_t *scales = from, *q = from + 16;
+    float d = load_f16(from + 80), dmin = load_f16(from + 82);
+
+    /* Part p of 16: half h = p / 8 of the quants, bits 2 ((p % 8) / 2), sixteen bytes p % 2. */
+    for (int p = 0; p < 16; p++) {
+        float scale = d * (float)(scales[p] & 15), low = dmin * (float)(scales[p] >> 4);
+        const uint8_t *part = q + 32 * (p / 8) + 16 * (p % 2);
+
+        for (int i = 0; i < 16; i++)
+            to[16 * p + i] = scale * (float)(part[i] >> 2 * (p % 8 / 2) & 3) - low;
+    }
+}
+
+static void q3_k_block(const uint8_t *from, float *to)
+{
+    const uint8_t *high = from, *q = from + 32, *scales = from + 96;
+    float d = load_f16(from + 108);
+
+    for (int p = 0; p < 16; p++) {
+        int low_bits = p < 8 ? scales[p] & 15 : scales[p - 8] >> 4;
+        int scale = (low_bits | (scales[8 + p % 4] >> 2 * (p / 4) & 3) << 4) - 32;
+        const uint8_t *part = q + 32 * (p / 8) + 16 * (p % 2);
+        const uint8_t *mask = high + 16 * (p % 2);
+        float part_scale = d * (float)scale;
+
+        for (int i = 0; i < 16; i++) {
+            int value = (part[i] >> 2 * (p % 8 / 2) & 3) - (mask[i] >> p / 2 & 1 ? 0 : 4);
+
+            to[16 * p + i] = part_scale * (float)value;
+        }
+    }
+}
+
+/* Scale and minimum of part p of 8, six bits each, packed into 12 bytes (Q4_K, Q5_K). */
+static void scale_and_minimum(const uint8_t *scales, int p, int *ret_scale, int *ret_minimum)
+{
+    if (p < 4) {
+        *ret_scale = scales[p] & 63;
+        *ret_minimum = scales[p + 4] & 63;
+    } else {
+        *ret_scale = (scales[p + 4] & 15) | scales[p - 4] >> 6 << 4;
+        *ret_minimum = scales[p + 4] >> 4 | scales[p] >> 6 << 4;
+    }
+}
+
+/* `high` is NULL for Q4_K. */
+static void k45_block(const uint8_t *from, const uint8_t *high, const uint8_t *q, float *to)
+{
+    float d = load_f16(from), dmin = load_f16(from + 2);
+
+    for (int p = 0; p < 8; p++) {
+        const uint8_t *part = q + 32 * (p / 2);
+        int scale, minimum;
+        float part_scale, low;
+
+        scale_and_minimum(from + 4, p, &scale, &minimum);
+        part_scale = d * (float)scale;
+        low = dmin * (float)minimum;
+        for (int i = 0; i < 32; i++) {
+            int value = p % 2 ? part[i] >> 4 : part[i] & 15;
+
+            if (high)
+                value |= (high[i] >> p & 1) << 4;
+            to[32 * p + i] = part_scale * (float)value - low;
+        }
+    }
+}
+
+static void q4_k_block(const uint8_t *from, float *to)
+{
+    k45_block(from, NULL, from + 16, to);
+}
+
+static void q5_k_block(const uint8_t *from, float *to)
+{
+    k45_block(from, from + 16, from + 48, to);
+}
+
+static void q6_k_block(const uint8_t *from, float *to)
+{
+    float d = load_f16(from + 208);
+
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *low = from + 64 * half, *high = from + 128 + 32 * half;
+        const uint8_t *scales = from + 192 + 8 * half;
+
+        for (int quarter = 0; quarter < 4; quarter++) {
+            for (int i = 0; i < 32; i++) {
+                uint8_t byte = low[32 * (quarter % 2) + i];
+                int value = quarter < 2 ? byte & 15 : byte >> 4;
+                float scale = d * (float)(int8_t)scales[2 * quarter + i / 16];
+
+                value |= (high[i] >> 2 * quarter & 3) << 4;
+                to[128 * half + 32 * quarter + i] = scale * (float)(value - 32);
+            }
+        }
+    }
+}
+
+static void (*const blocks[DTYPE_COUNT])(const uint8_t *from, float *to) = {
+    [DT_F32] = f32_block,   [DT_F16] = f16_block,   [DT_BF16] = bf16_block,
+    [DT_Q4_0] = q4_0_block, [DT_Q4_1] = q4_1_block, [DT_Q5_0] = q5_0_block,
+    [DT_Q5_1] = q5_1_block, [DT_Q8_0] = q8_0_block, [DT_Q2_K] = q2_k_block,
+    [DT_Q3_K] = q3_k_block, [DT_Q4_K] = q4_k_block, [DT_Q5_K] = q5_k_block,
+    [DT_Q6_K] = q6_k_block, [DT_IQ4_NL] = iq4_nl_block,
+};
+
+void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to)
+{
+    const struct dtype_info *info = dtype_get(type);
+    const uint8_t *block = from;
+
+    must(elements % info->block == 0);
+    for (uint64_t i = 0; i < elements; i += info->block, block += info->bytes)
+        blocks[type](block, to + i);
+}

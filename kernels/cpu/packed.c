@@ -1,0 +1,231 @@
+/* packed.c -- puts the file's rows into the packed layout, once, when a model is loaded. */
+#include "kernels/cpu/packed.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "config/base/fault.h"
+#include "kernels/cpu/dequant.h"
+#include "kernels/cpu/half.h"
+
+enum { LINE = 64, LANE_BYTES = 4, K_BLOCK = 256 };
+
+static const enum pack packs[DTYPE_COUNT] = {
+    [DT_F32] = PACK_F32, [DT_F16] = PACK_F16, [DT_BF16] = PACK_BF16,  [DT_Q4_0] = PACK_Q4,
+    [DT_Q4_1] = PACK_Q4, [DT_Q5_0] = PACK_Q8, [DT_Q5_1] = PACK_RAW,   [DT_Q8_0] = PACK_Q8,
+    [DT_Q2_K] = PACK_RAW, [DT_Q3_K] = PACK_RAW, [DT_Q4_K] = PACK_RAW, [DT_Q5_K] = PACK_RAW,
+    [DT_Q6_K] = PACK_RAW, [DT_IQ4_NL] = PACK_Q8,
+};
+
+/* Of a block of 16 rows x 32 columns. */
+static const size_t block_bytes[PACK_COUNT] = {
+    [PACK_F32] = BLOCK_COLUMNS * GROUP_ROWS * 4,  [PACK_F16] = BLOCK_COLUMNS * GROUP_ROWS * 2,
+    [PACK_BF16] = BLOCK_COLUMNS * GROUP_ROWS * 2, [PACK_Q4] = Q4_BLOCK_BYTES,
+    [PACK_Q8] = Q8_LINES_BYTES + Q8_SCALES_BYTES,
+};
+
+struct packed packed_shape(enum dtype type, uint32_t rows, uint32_t columns)
+{
+    struct packed packed = {.pack = packs[type], .type = type, .rows = rows, .columns = columns};
+
+    packed.groups = rows / GROUP_ROWS + (rows % GROUP_ROWS != 0);
+    packed.blocks = columns / BLOCK_COLUMNS + (columns % BLOCK_COLUMNS != 0);
+    if (packed.pack == PACK_RAW)
+        packed.group_bytes = GROUP_ROWS * dtype_bytes(type, columns);
+    else
+        /* Whole lines, so that each group begins on one. */
+        packed.group_bytes =
+            (packed.blocks * block_bytes[packed.pack] + LINE - 1) / LINE * LINE;
+    return packed;
+}
+
+size_t packed_bytes(const struct packed *packed)
+{
+    return packed->pack == PACK_RAW ? 0 : packed->groups * packed->group_bytes;
+}
+
+/* Where a block's lines begin in its group. */
+static size_t q8_lines_at(const struct packed *packed, uint32_t block)
+{
+    size_t scales = ((size_t)packed->blocks * Q8_SCALES_BYTES + LINE - 1) / LINE * LINE;
+
+    return scales + (size_t)block * Q8_LINES_BYTES;
+}
+
+static void put_u16(uint8_t *to, uint32_t index, uint16_t value)
+{
+    memcpy(to + 2 * index, &value, sizeof value);
+}
+
+/* --- one source row into lane `lane` of a group ---------------------------------------------------- */
+
+static void put_floats(const struct packed *packed, const uint8_t *source, uint32_t lane, uint8_t *to)
+{
+    size_t bytes = packed->pack == PACK_F32 ? 4 : 2;
+
+    for (uint32_t column = 0; column < packed->columns; column++)
+        memcpy(to + (column * GROUP_ROWS + lane) * bytes, source + column * bytes, bytes);
+}
+
+static void put_q4(const struct packed *packed, const uint8_t *source, uint32_t lane, uint8_t *to)
+{
+    bool centred = packed->type == DT_Q4_0;
+    uint32_t source_bytes = dtype_get(packed->type)->bytes;
+
+    for (uint32_t b = 0; b < packed->blocks; b++, source += source_bytes, to += Q4_BLOCK_BYTES) {
+        const uint8_t *nibbles = source + (centred ? 2 : 4);
+        uint8_t q[BLOCK_COLUMNS];
+
+        for (int i = 0; i < 16; i++) {
+            q[i] = nibbles[i] & 15;
+            q[i + 16] = nibbles[i] >> 4;
+        }
+        for (int j = 0; j < 4; j++)
+            for (int i = 0; i < LANE_BYTES; i++)
+                to[LINE * j + LANE_BYTES * lane + i] =
+                    (uint8_t)(q[8 * j + i] | q[8 * j + 4 + i] << 4);
+        put_u16(to + 256, lane, load_u16(source));
+        /* Eight times a scale is exact in f16 (a scale above 8,188 would overflow to infinity). */
+        put_u16(to + 288, lane,
+                centred ? f16_from_float(-8 * load_f16(source)) : load_u16(source + 2));
+    }
+}
+
+static void q8_values(enum dtype type, const uint8_t *source, int8_t *values)
+{
+    for (int i = 0; i < 16; i++) {
+        switch (type) {
+        case DT_Q5_0:
+            values[i] = (int8_t)((source[6 + i] & 15) | (source[2 + i / 8] >> i % 8 & 1) << 4);
+            values[i + 16] = (int8_t)(source[6 + i] >> 4 | (source[4 + i / 8] >> i % 8 & 1) << 4);
+            values[i] = (int8_t)(values[i] - 16);
+            values[i + 16] = (int8_t)(values[i + 16] - 16);
+            break;
+        case DT_IQ4_NL:
+            values[i] = dequant_iq4_nl_values[source[2 + i] & 15];
+            values[i + 16] = dequant_iq4_nl_values[source[2 + i] >> 4];
+            break;
+        default:
+            values[i] = (int8_t)source[2 + i];
+            values[i + 16] = (int8_t)source[2 + i + 16];
+        }
+    }
+}
+
+static void put_q8(const struct packed *packed, const uint8_t *source, uint32_t lane, uint8_t *to)
+{
+    uint32_t source_bytes = dtype_get(packed->type)->bytes;
+
+    for (uint32_t b = 0; b < packed->blocks; b++, source += source_bytes) {
+        uint8_t *lines = to + q8_lines_at(packed, b);
+        int8_t values[BLOCK_COLUMNS];
+
+        q8_values(packed->type, source, values);
+        put_u16(to + Q8_SCALES_BYTES * b, lane, load_u16(source));
+        for (int i = 0; i < BLOCK_COLUMNS; i++)
+            lines[LINE * (i / LANE_BYTES) + LANE_BYTES * lane + i % LANE_BYTES] =
+                (uint8_t)(values[i] + 128);
+    }
+}
+
+void packed_group(const struct packed *packed, const void *source, uint32_t group, uint8_t *to)
+{
+    size_t row_bytes = dtype_bytes(packed->type, packed->columns);
+    uint32_t first = group * GROUP_ROWS;
+    const uint8_t *row = (const uint8_t *)source + first * row_bytes;
+
+    must(packed->pack != PACK_RAW);
+    memset(to, 0, packed->group_bytes);
+    for (uint32_t lane = 0; lane < GROUP_ROWS && first + lane < packed->rows; lane++) {
+        if (packed->pack == PACK_Q4)
+            put_q4(packed, row, lane, to);
+        else if (packed->pack == PACK_Q8)
+            put_q8(packed, row, lane, to);
+        else
+            put_floats(packed, row, lane, to);
+        row += row_bytes;
+    }
+}
+
+/* --- reading -------------------------------------------------------------------------------------- */
+
+void packed_raw_blocks(const struct packed *packed, uint32_t group, uint32_t first_block,
+                       uint32_t block_count, float *to)
+{
+    const struct dtype_info *info = dtype_get(packed->type);
+    size_t row_bytes = dtype_bytes(packed->type, packed->columns);
+    uint32_t columns = block_count * BLOCK_COLUMNS, row = group * GROUP_ROWS;
+
+    must(first_block * BLOCK_COLUMNS % info->block == 0 && columns % info->block == 0);
+    for (uint32_t lane = 0; lane < GROUP_ROWS; lane++, row++) {
+        const uint8_t *source = packed->data + row * row_bytes +
+                                first_block * BLOCK_COLUMNS / info->block * info->bytes;
+        float values[K_BLOCK] = {0};
+
+        for (uint32_t column = 0; column < columns; column += info->block) {
+            if (row < packed->rows)
+                dequant_row(packed->type, source, info->block, values);
+            for (uint32_t i = 0; i < info->block; i++)
+                to[(column + i) * GROUP_ROWS + lane] = values[i];
+            source += info->bytes;
+        }
+    }
+}
+
+static void row_q4(const struct packed *packed, const uint8_t *group, uint32_t lane, float *to)
+{
+    for (uint32_t b = 0; b < packed->blocks; b++, group += Q4_BLOCK_BYTES) {
+        float scale = load_f16(group + 256 + 2 * lane), minimum = load_f16(group + 288 + 2 * lane);
+
+        for (int i = 0; i < BLOCK_COLUMNS; i++) {
+            uint8_t byte = group[LINE * (i / 8) + LANE_BYTES * lane + i % 4];
+
+            *to++ = scale * (float)(i % 8 < 4 ? byte & 15 : byte >> 4) + minimum;
+        }
+    }
+}
+
+static void row_q8(const struct packed *packed, const uint8_t *group, uint32_t lane, float *to)
+{
+    for (uint32_t b = 0; b < packed->blocks; b++) {
+        const uint8_t *lines = group + q8_lines_at(packed, b);
+        float scale = load_f16(group + Q8_SCALES_BYTES * b + 2 * lane);
+
+        for (int i = 0; i < BLOCK_COLUMNS; i++)
+            *to++ = scale * (float)(lines[LINE * (i / 4) + LANE_BYTES * lane + i % 4] - 128);
+    }
+}
+
+static void row_floats(const struct packed *packed, const uint8_t *group, uint32_t lane, float *to)
+{
+    for (uint32_t i = lane; i < packed->blocks * BLOCK_COLUMNS * GROUP_ROWS; i += GROUP_ROWS) {
+        if (packed->pack == PACK_F32)
+            memcpy(to++, group + 4 * i, sizeof *to);
+        else if (packed->pack == PACK_F16)
+            *to++ = load_f16(group + 2 * i);
+        else
+            *to++ = float_from_bf16(load_u16(group + 2 * i));
+    }
+}
+
+void packed_row(const struct packed *packed, uint32_t row, float *to)
+{
+    const uint8_t *group = packed->data + row / GROUP_ROWS * packed->group_bytes;
+    uint32_t lane = row % GROUP_ROWS;
+
+    switch (packed->pack) {
+    case PACK_RAW:
+        memset(to, 0, packed->blocks * BLOCK_COLUMNS * sizeof *to);
+        dequant_row(packed->type, packed->data + row * dtype_bytes(packed->type, packed->columns),
+                    packed->columns, to);
+        break;
+    case PACK_Q4:
+        row_q4(packed, group, lane, to);
+        break;
+    case PACK_Q8:
+        row_q8(packed, group, lane, to);
+        break;
+    default:
+        row_floats(packed, group, lane, to);
+    }
+}

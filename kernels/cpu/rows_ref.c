@@ -1,0 +1,162 @@
+/* rows_ref.c -- norm, activation, rotary, KV cache, attention and argmax in plain C, and the plain table.
+ *
+ * Attention is the definition: scores, softmax in double, sum of values. */
+#include <math.h>
+
+#include "kernels/cpu/half.h"
+#include "kernels/cpu/matmul_ref.h"
+
+static void norm_ref(const float *x, const float *gamma, uint32_t columns, float epsilon, float *out)
+{
+    uint32_t padded = (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
+    double sum = 0;
+    float inverse;
+
+    for (uint32_t i = 0; i < columns; i++)
+        sum += (double)x[i] * (double)x[i];
+    inverse = (float)(1.0 / sqrt(sum / columns + (double)epsilon));
+    for (uint32_t i = 0; i < padded; i++)
+        out[i] = x[i] * inverse * gamma[i];
+}
+
+static void swiglu_ref(const float *gate, const float *up, float *out)
+{
+    for (int i = 0; i < BLOCK_COLUMNS; i++)
+        out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+static void rotate_ref(float *head, uint32_t head_size, const struct rotary *rotary, float scale)
+{
+    uint32_t half = rotary->size / 2;
+
+    for (uint32_t i = 0; i < half; i++) {
+        uint32_t a = rotary->halves ? i : 2 * i, b = rotary->halves ? i + half : 2 * i + 1;
+        float left = head[a], right = head[b];
+
+        head[a] = left * rotary->cosines[a] + right * rotary->sines[a];
+        head[b] = right * rotary->cosines[b] + left * rotary->sines[b];
+    }
+    for (uint32_t i = 0; i < head_size; i++)
+        head[i] *= scale;
+}
+
+static void put_element(const struct kv_shape *shape, uint8_t *block, size_t at, float value)
+{
+    uint16_t half;
+
+    if (shape->f32) {
+        memcpy(block + 4 * at, &value, sizeof value);
+        return;
+    }
+    half = f16_from_float(value);
+    memcpy(block + 2 * at, &half, sizeof half);
+}
+
+static float get_element(const struct kv_shape *shape, const uint8_t *block, size_t at)
+{
+    float value;
+
+    if (!shape->f32)
+        return load_f16(block + 2 * at);
+    memcpy(&value, block + 4 * at, sizeof value);
+    return value;
+}
+
+static void kv_write_ref(const struct kv_shape *shape, uint8_t *block, uint32_t token, const float *key,
+                         const float *value)
+{
+    size_t values = (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
+
+    for (uint32_t i = 0; i < shape->head_size; i++) {
+        put_element(shape, block, (size_t)i * PAGE_TOKENS + token, key[i]);
+        put_element(shape, block, values + i, value[i]);
+    }
+}
+
+static const uint8_t *page_of(const struct attend *a, uint32_t position)
+{
+    size_t page = a->page_table[position / PAGE_TOKENS];
+
+    return a->pages + (page * a->shape->kv_heads + a->kv_head) * kv_block_bytes(a->shape);
+}
+
+static float score(const struct attend *a, const float *query, uint32_t position)
+{
+    const uint8_t *block = page_of(a, position);
+    float sum = 0;
+
+    for (uint32_t i = 0; i < a->shape->head_size; i++)
+        sum += query[i] *
+               get_element(a->shape, block, (size_t)i * PAGE_TOKENS + position % PAGE_TOKENS);
+    return sum;
+}
+
+/* One query; the sums stay unnormalised until the end, with a running maximum, so no score is kept. */
+static void attend_one(const struct attend *a, const float *query, uint32_t length, float *sums,
+                       float *out)
+{
+    uint32_t size = a->shape->head_size;
+    float largest = -INFINITY;
+    double total = 0;
+
+    memset(sums, 0, size * sizeof *sums);
+    for (uint32_t position = 0; position < length; position++) {
+        const uint8_t *block = page_of(a, position);
+        size_t at = (size_t)size * PAGE_TOKENS +
+                    (size_t)(position % PAGE_TOKENS) * a->shape->head_padded;
+        float s = score(a, query, position);
+        float weight, shrink = 1;
+
+        if (s > largest) {
+            shrink = expf(largest - s);
+            largest = s;
+        }
+        weight = expf(s - largest);
+        total = total * (double)shrink + (double)weight;
+        for (uint32_t i = 0; i < size; i++)
+            sums[i] = sums[i] * shrink + weight * get_element(a->shape, block, at + i);
+    }
+    for (uint32_t i = 0; i < size; i++)
+        out[i] = (float)((double)sums[i] / total);
+}
+
+static void attend_ref(const struct attend *a, uint32_t first, uint32_t count,
+                       const struct kernel_scratch *scratch)
+{
+    for (uint32_t row = first; row < first + count; row++) {
+        uint32_t token = row / a->group;
+        size_t head = (size_t)a->kv_head * a->group + row % a->group;
+
+        attend_one(a, a->queries + token * a->query_stride + head * a->shape->head_size,
+                   a->position + token + 1, scratch->sums,
+                   a->out + token * a->out_stride + head * a->shape->head_size);
+    }
+}
+
+static uint32_t argmax_ref(const float *values, uint32_t count, float *ret_value)
+{
+    float largest = -INFINITY;
+    uint32_t index = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i] > largest) {
+            largest = values[i];
+            index = i;
+        }
+    }
+    *ret_value = largest;
+    return index;
+}
+
+const struct cpu_kernels cpu_kernels_plain = {
+    .name = "plain",
+    .form = form_ref,
+    .put = put_ref,
+    .product = product_ref,
+    .norm = norm_ref,
+    .swiglu = swiglu_ref,
+    .rotate = rotate_ref,
+    .kv_write = kv_write_ref,
+    .attend = attend_ref,
+    .argmax = argmax_ref,
+};
