@@ -130,7 +130,8 @@ static int choose_device(struct engine *engine, const struct engine_options *opt
     switch (options->device) {
     case DEVICE_AUTO:
     case DEVICE_CPU:
-        return fault_set(fault, E_UNSUPPORTED, "this build has no CPU device");
+        engine->ops = &backend_cpu;
+        return 0;
     case DEVICE_NULL:
         engine->ops = &backend_null;
         return 0;

@@ -1,20 +1,23 @@
 /* activations.h -- the inputs of a product, in the forms that its kernels read.
  *
- * Rows (tokens) go in tiles of 8, the rest of at most 7 rows in tiles of 4, 2 and 1. A tile lies in one piece,
- * block after block, so a kernel's loads are at fixed distances from one pointer:
+ * Rows (tokens) go in tiles of 8, the rest of at most 7 rows in tiles of 4, 2 and 1. A tile lies in
+ * one piece, block after block, so a kernel's loads are at fixed distances from one pointer:
  *
  *     11 rows:   tile of 8 (rows 0..7)      | tile of 2 (8, 9) | tile of 1 (10)
  *     tile of n: | block 0: n x 32 values | block 1: n x 32 values | ...
  *
- * A *unit* is one row of one block (32 values): unit(row, block) = first row of the tile x blocks + block x n +
- * row in the tile. Values of unit u begin at 32 u; its scale and sum are at u.
+ * A *unit* is one row of one block (32 values): unit(row, block) = first row of the tile x blocks +
+ * block x n + row in the tile. Values of unit u begin at 32 u; its scale and sum are at u.
  *
  *     FORM_F32     float values; sums_f32 = their sum
- *     FORM_WORDS   16-bit integers q with a scale for each unit: x = scale q, |q| <= 32,512 (or 127); in the
- *                  order 0 2 1 3, 4 6 5 7, ... (the even and the odd bytes of a packed line are 16-bit pairs)
+ *     FORM_WORDS   16-bit integers q with a scale for each unit: x = scale q, |q| <= 32,512 (or
+ *                  127); in the order 0 2 1 3, 4 6 5 7, ... (the even and the odd bytes of a
+ *                  packed line are pairs of 16 bits)
  *     FORM_BYTES   the same integers as two signed bytes, q = 256 high + low (or q = high alone)
- *     sums = scale x (sum of q): of the quantized values, so that a rounding error meets q_w - zero point and
- *     not q_w; offsets = -128 x (sum of q), for PACK_Q8, whose quants are stored with 128 added. */
+ *
+ * With both integer forms: sums = scale x (sum of q), of the quantized values, so that a rounding
+ * error meets the weight's q less its zero point and not q itself; offsets = -128 x (sum of q),
+ * for PACK_Q8, whose quants are stored with 128 added. */
 #ifndef WEFT_CPU_ACTIVATIONS_H
 #define WEFT_CPU_ACTIVATIONS_H
 

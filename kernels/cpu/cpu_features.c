@@ -1,9 +1,12 @@
 /* cpu_features.c -- CPUID for the kernels, affinity and control groups for the number of threads.
  *
- * A quota may stand on any group above ours, hence the walk to the root. Where a container sees its own group
- * as the root, the walk ends at once and the root's files are read. */
+ * A quota may stand on any group above ours, hence the walk to the root. Where a container sees its
+ * own group as the root, the walk ends at once and the root's files are read. */
 #include "kernels/cpu/cpu_features.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -14,23 +17,39 @@
 
 enum { PATH_BYTES = 1024, LINE_BYTES = 4096, CPUS_MAX = 1 << 16 };
 
+#if defined(__x86_64__)
+/* Which register states the operating system keeps for us (XCR0), as bits. */
+static uint32_t kept_states(void)
+{
+    uint32_t low, high;
+
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
 enum cpu_level cpu_level_detect(void)
 {
-#if defined(__x86_64__)
-    /* gcc and clang ask XCR0 as well as CPUID. */
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("f16c"))
+    enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6 };
+    const uint32_t leaf1_wanted = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
+    const uint32_t avx512_wanted = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    uint32_t a, b, c, d;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & leaf1_wanted) != leaf1_wanted ||
+        (kept_states() & XCR0_AVX) != XCR0_AVX)
         return CPU_PLAIN;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vnni"))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX2))
+        return CPU_PLAIN;
+    if ((b & avx512_wanted) == avx512_wanted && (c & bit_AVX512VNNI) &&
+        (kept_states() & XCR0_AVX512) == XCR0_AVX512)
         return CPU_AVX512;
     return CPU_AVX2;
-#else
-    return CPU_PLAIN;
-#endif
 }
+#else
+enum cpu_level cpu_level_detect(void)
+{
+    return CPU_PLAIN;
+}
+#endif
 
 /* The first line of a small file; false when it cannot be read. */
 static bool read_line(const char *folder, const char *file, char *ret_line, size_t room)
@@ -128,7 +147,7 @@ uint32_t cpu_quota_under(const char *root)
         *group++ = '\0';
         group[strcspn(group, "\n")] = '\0';
         if (strcmp(group, "/") == 0)
-            group = "";
+            *group = '\0';
         if (*controllers == '\0')
             quota = groups_quota(root, group, true);
         else if (names_cpu(controllers))

@@ -1,7 +1,7 @@
 /* dequant_ref.c -- the layouts of ggml's formats, one function a block.
  *
  * Blocks of 32:  d = scale, m = minimum (both f16), q = quants
- *     Q4_0   | d | q 16 bytes |              low nibbles are elements 0..15, high ones 16..31; d (q - 8)
+ *     Q4_0   | d | q 16 bytes |   low nibbles: elements 0..15, high: 16..31; d (q - 8)
  *     Q4_1   | d | m | q 16 bytes |          d q + m
  *     Q5_0   | d | h 4 bytes | q 16 bytes |  bit i of h is the fifth bit of element i; d (q - 16)
  *     Q5_1   | d | m | h 4 bytes | q 16 |    d q + m
@@ -209,10 +209,10 @@ static void q6_k_block(const uint8_t *from, float *to)
 }
 
 static void (*const blocks[DTYPE_COUNT])(const uint8_t *from, float *to) = {
-    [DT_F32] = f32_block,   [DT_F16] = f16_block,   [DT_BF16] = bf16_block,
-    [DT_Q4_0] = q4_0_block, [DT_Q4_1] = q4_1_block, [DT_Q5_0] = q5_0_block,
-    [DT_Q5_1] = q5_1_block, [DT_Q8_0] = q8_0_block, [DT_Q2_K] = q2_k_block,
-    [DT_Q3_K] = q3_k_block, [DT_Q4_K] = q4_k_block, [DT_Q5_K] = q5_k_block,
+    [DT_F32] = f32_block,   [DT_F16] = f16_block,       [DT_BF16] = bf16_block,
+    [DT_Q4_0] = q4_0_block, [DT_Q4_1] = q4_1_block,     [DT_Q5_0] = q5_0_block,
+    [DT_Q5_1] = q5_1_block, [DT_Q8_0] = q8_0_block,     [DT_Q2_K] = q2_k_block,
+    [DT_Q3_K] = q3_k_block, [DT_Q4_K] = q4_k_block,     [DT_Q5_K] = q5_k_block,
     [DT_Q6_K] = q6_k_block, [DT_IQ4_NL] = iq4_nl_block,
 };
 

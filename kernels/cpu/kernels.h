@@ -4,11 +4,12 @@
  *     CPU_AVX2     *_avx2.c
  *     CPU_AVX512   *_avx512.c
  *
- * Within one family a row's results have the same bits whatever rows are computed beside it and however many
- * threads divide the work: every sum has one fixed order. Families differ in the last bits.
+ * Within one family a row's results have the same bits whatever rows are computed beside it and
+ * however many threads divide the work: every sum has one fixed order. Families differ in the last
+ * bits.
  *
- * Buffers are 64-byte aligned, rows padded with zeros to whole blocks of 32 floats. Nothing here allocates,
- * fails or knows a model. */
+ * Buffers are 64-byte aligned, rows padded with zeros to whole blocks of 32 floats. Nothing here
+ * allocates, fails or knows a model. */
 #ifndef WEFT_CPU_KERNELS_H
 #define WEFT_CPU_KERNELS_H
 
@@ -21,23 +22,23 @@
 #include "kernels/cpu/packed.h"
 
 enum {
-    PAGE_TOKENS = 16,      /* of the KV cache; a vector lane is one token */
+    PAGE_TOKENS = 16, /* of the KV cache; a vector lane is one token */
     LANES = 16,
-    ATTEND_ROWS_MAX = 12,  /* that one pass over the keys serves */
-    ATTEND_CHUNK = 256,    /* tokens between two corrections of the running maximum */
-    RAW_BLOCKS = 8,        /* of PACK_RAW made into floats at once: 256 columns */
+    ATTEND_ROWS_MAX = 12, /* that one pass over the keys serves */
+    ATTEND_CHUNK = 256,   /* tokens between two corrections of the running maximum */
+    RAW_BLOCKS = 8,       /* of PACK_RAW made into floats at once: 256 columns */
 };
 
 /* Scratch of one thread. */
 struct kernel_scratch {
-    float *raw;    /* [RAW_BLOCKS x 32 x 16] */
+    float *raw;     /* [RAW_BLOCKS x 32 x 16] */
     float *queries; /* [head_size][ATTEND_ROWS_MAX] */
-    float *scores; /* [ATTEND_ROWS_MAX][ATTEND_CHUNK + LANES] */
-    float *sums;   /* [ATTEND_ROWS_MAX][padded head_size] */
+    float *scores;  /* [ATTEND_ROWS_MAX][ATTEND_CHUNK + LANES] */
+    float *sums;    /* [ATTEND_ROWS_MAX][padded head_size] */
 };
 
-/* One KV head of one page: keys [head_size][16 tokens], then values [16 tokens][padded head_size], of f16 or
- * float. The padding of values is zero. */
+/* One KV head of one page: keys [head_size][16 tokens], then values [16 tokens][padded head_size],
+ * of f16 or float. The padding of values is zero. */
 struct kv_shape {
     uint32_t kv_heads;
     uint32_t head_size;
@@ -52,22 +53,24 @@ static inline size_t kv_block_bytes(const struct kv_shape *shape)
     return elements * (shape->f32 ? 4 : 2);
 }
 
-/* The queries of one sequence against its keys and values of one layer, for one KV head. Row i is token
- * i / group and query head kv_head x group + i % group; a token sees the positions up to its own. */
+/* The queries of one sequence against its keys and values of one layer, for one KV head. Row i is
+ * token i / group and query head kv_head x group + i % group; a token sees the positions up to its
+ * own. */
 struct attend {
     const struct kv_shape *shape;
     const uint8_t *pages;       /* of the layer: page p, KV head h at block p x kv_heads + h */
     const uint32_t *page_table; /* page numbers by position / 16 */
     uint32_t kv_head;
-    uint32_t group;             /* query heads for each KV head */
-    uint32_t position;          /* of token 0 */
-    const float *queries;       /* token 0, head 0; scaled and rotated */
-    size_t query_stride;        /* floats from token to token */
-    float *out;                 /* the same shape as the queries */
+    uint32_t group;       /* query heads for each KV head */
+    uint32_t position;    /* of token 0 */
+    const float *queries; /* token 0, head 0; scaled and rotated */
+    size_t query_stride;  /* floats from token to token */
+    float *out;           /* the same shape as the queries */
     size_t out_stride;
 };
 
-/* Rotary tables of one token: out[i] = x[i] cosines[i] + x[partner of i] sines[i], the partner's sign in sines. */
+/* Rotary tables of one token: out[i] = x[i] cosines[i] + x[partner of i] sines[i], the partner's
+ * sign in sines. */
 struct rotary {
     uint32_t size; /* dimensions that rotate, even */
     bool halves;   /* partner at distance size / 2; else the neighbour */
@@ -81,12 +84,13 @@ struct cpu_kernels {
     /* In which form a product of `rows` rows with weights packed so wants its inputs. */
     enum form (*form)(enum pack pack, enum precision precision, uint32_t rows);
     /* Fills units (row, first_block ...) in every form of x->forms from float values. */
-    void (*put)(const struct activations *x, uint32_t row, uint32_t first_block, uint32_t block_count,
-                const float *values);
-    /* y[row][16 (g - first) + lane] = W x for groups first .. first + count - 1 and all rows of x, `stride`
-     * floats from row to row. add: onto what is there. */
-    void (*product)(const struct packed *w, uint32_t first, uint32_t count, const struct activations *x,
-                    float *y, size_t stride, bool add, const struct kernel_scratch *scratch);
+    void (*put)(const struct activations *x, uint32_t row, uint32_t first_block,
+                uint32_t block_count, const float *values);
+    /* y[row][16 (g - first) + lane] = W x for groups first .. first + count - 1 and all rows of x,
+     * `stride` floats from row to row. add: onto what is there. */
+    void (*product)(const struct packed *w, uint32_t first, uint32_t count,
+                    const struct activations *x, float *y, size_t stride, bool add,
+                    const struct kernel_scratch *scratch);
 
     /* out = x / rms(x) x gamma over `columns` values, computed on the padded row. */
     void (*norm)(const float *x, const float *gamma, uint32_t columns, float epsilon, float *out);

@@ -1,7 +1,8 @@
-/* matmul_ref.c -- products in plain C, and the forms of activations: the oracle, and what runs where
- * nothing better does.
+/* matmul_ref.c -- products in plain C, and the forms of activations: the oracle, and what runs
+ * where nothing better does.
  *
- * For each output the blocks are summed in order, and a block is one dot product of 32, scaled once. */
+ * For each output the blocks are summed in order, and a block is one dot product of 32, scaled
+ * once. */
 #include "kernels/cpu/matmul_ref.h"
 
 #include <math.h>
@@ -69,7 +70,8 @@ void put_ref(const struct activations *x, uint32_t row, uint32_t first_block, ui
 }
 
 /* The quants of one lane of a block, in the order of the columns. */
-static void lane_quants(const struct packed *w, const uint8_t *group, uint32_t block, int lane, int *q)
+static void lane_quants(const struct packed *w, const uint8_t *group, uint32_t block, int lane,
+                        int *q)
 {
     size_t scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
 
@@ -89,8 +91,8 @@ static float block_quantized(const struct packed *w, const uint8_t *group, uint3
                              const struct activations *x, size_t unit)
 {
     bool q4 = w->pack == PACK_Q4;
-    const uint8_t *scales = q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256
-                               : group + (size_t)block * Q8_SCALES_BYTES;
+    const uint8_t *scales =
+        q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256 : group + (size_t)block * Q8_SCALES_BYTES;
     float scale = load_f16(scales + 2 * lane);
     float minimum = q4 ? load_f16(scales + 32 + 2 * lane) : 0;
     int q[BLOCK_COLUMNS];
@@ -102,12 +104,12 @@ static float block_quantized(const struct packed *w, const uint8_t *group, uint3
     return (float)dot * (scale * x->scales[unit]) + minimum * x->sums[unit];
 }
 
-static float block_quantized_f32(const struct packed *w, const uint8_t *group, uint32_t block, int lane,
-                                 const struct activations *x, size_t unit)
+static float block_quantized_f32(const struct packed *w, const uint8_t *group, uint32_t block,
+                                 int lane, const struct activations *x, size_t unit)
 {
     bool q4 = w->pack == PACK_Q4;
-    const uint8_t *scales = q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256
-                               : group + (size_t)block * Q8_SCALES_BYTES;
+    const uint8_t *scales =
+        q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256 : group + (size_t)block * Q8_SCALES_BYTES;
     float minimum = q4 ? load_f16(scales + 32 + 2 * lane) : 0;
     float dot = 0;
     int q[BLOCK_COLUMNS];
@@ -118,7 +120,8 @@ static float block_quantized_f32(const struct packed *w, const uint8_t *group, u
     return dot * load_f16(scales + 2 * lane) + minimum * x->sums_f32[unit];
 }
 
-static float block_floats(enum pack pack, const uint8_t *group, uint32_t block, int lane, const float *x)
+static float block_floats(enum pack pack, const uint8_t *group, uint32_t block, int lane,
+                          const float *x)
 {
     size_t at = (size_t)block * BLOCK_COLUMNS * GROUP_ROWS + (size_t)lane;
     float dot = 0;
@@ -157,8 +160,8 @@ static float one_output(const struct packed *w, const uint8_t *group, int lane,
 }
 
 /* A piece of PACK_RAW at a time, made into floats. */
-static void product_raw_ref(const struct packed *w, uint32_t group, const struct activations *x, float *y,
-                            size_t stride, const struct kernel_scratch *scratch)
+static void product_raw_ref(const struct packed *w, uint32_t group, const struct activations *x,
+                            float *y, size_t stride, const struct kernel_scratch *scratch)
 {
     for (uint32_t b = 0; b < w->blocks; b += RAW_BLOCKS) {
         uint32_t count = w->blocks - b < RAW_BLOCKS ? w->blocks - b : RAW_BLOCKS;
@@ -173,8 +176,9 @@ static void product_raw_ref(const struct packed *w, uint32_t group, const struct
     }
 }
 
-void product_ref(const struct packed *w, uint32_t first, uint32_t count, const struct activations *x,
-                 float *y, size_t stride, bool add, const struct kernel_scratch *scratch)
+void product_ref(const struct packed *w, uint32_t first, uint32_t count,
+                 const struct activations *x, float *y, size_t stride, bool add,
+                 const struct kernel_scratch *scratch)
 {
     for (uint32_t g = 0; g < count; g++, y += GROUP_ROWS) {
         const uint8_t *group = w->data + (first + g) * w->group_bytes;

@@ -11,9 +11,9 @@
 enum { LINE = 64, LANE_BYTES = 4, K_BLOCK = 256 };
 
 static const enum pack packs[DTYPE_COUNT] = {
-    [DT_F32] = PACK_F32, [DT_F16] = PACK_F16, [DT_BF16] = PACK_BF16,  [DT_Q4_0] = PACK_Q4,
-    [DT_Q4_1] = PACK_Q4, [DT_Q5_0] = PACK_Q8, [DT_Q5_1] = PACK_RAW,   [DT_Q8_0] = PACK_Q8,
-    [DT_Q2_K] = PACK_RAW, [DT_Q3_K] = PACK_RAW, [DT_Q4_K] = PACK_RAW, [DT_Q5_K] = PACK_RAW,
+    [DT_F32] = PACK_F32,  [DT_F16] = PACK_F16,   [DT_BF16] = PACK_BF16, [DT_Q4_0] = PACK_Q4,
+    [DT_Q4_1] = PACK_Q4,  [DT_Q5_0] = PACK_Q8,   [DT_Q5_1] = PACK_RAW,  [DT_Q8_0] = PACK_Q8,
+    [DT_Q2_K] = PACK_RAW, [DT_Q3_K] = PACK_RAW,  [DT_Q4_K] = PACK_RAW,  [DT_Q5_K] = PACK_RAW,
     [DT_Q6_K] = PACK_RAW, [DT_IQ4_NL] = PACK_Q8,
 };
 
@@ -34,8 +34,7 @@ struct packed packed_shape(enum dtype type, uint32_t rows, uint32_t columns)
         packed.group_bytes = GROUP_ROWS * dtype_bytes(type, columns);
     else
         /* Whole lines, so that each group begins on one. */
-        packed.group_bytes =
-            (packed.blocks * block_bytes[packed.pack] + LINE - 1) / LINE * LINE;
+        packed.group_bytes = (packed.blocks * block_bytes[packed.pack] + LINE - 1) / LINE * LINE;
     return packed;
 }
 
@@ -57,9 +56,11 @@ static void put_u16(uint8_t *to, uint32_t index, uint16_t value)
     memcpy(to + 2 * index, &value, sizeof value);
 }
 
-/* --- one source row into lane `lane` of a group ---------------------------------------------------- */
+/* --- one source row into lane `lane` of a group
+ * ---------------------------------------------------- */
 
-static void put_floats(const struct packed *packed, const uint8_t *source, uint32_t lane, uint8_t *to)
+static void put_floats(const struct packed *packed, const uint8_t *source, uint32_t lane,
+                       uint8_t *to)
 {
     size_t bytes = packed->pack == PACK_F32 ? 4 : 2;
 
@@ -147,7 +148,8 @@ void packed_group(const struct packed *packed, const void *source, uint32_t grou
     }
 }
 
-/* --- reading -------------------------------------------------------------------------------------- */
+/* --- reading
+ * -------------------------------------------------------------------------------------- */
 
 void packed_raw_blocks(const struct packed *packed, uint32_t group, uint32_t first_block,
                        uint32_t block_count, float *to)

@@ -1,22 +1,26 @@
 /* packed.h -- the one layout that every product kernel reads: 16 rows x 32 columns.
  *
- * Rows go in groups of 16, columns in blocks of 32; missing rows and columns are zeros. In a group the blocks
- * follow each other, and in a block a vector lane belongs to one row, so a product never sums across lanes:
+ * Rows go in groups of 16, columns in blocks of 32; missing rows and columns are zeros. In a group
+ * the blocks follow each other, and in a block a vector lane belongs to one row, so a product never
+ * sums across lanes:
  *
  *     group g = rows 16 g .. 16 g + 15:   | block 0 | block 1 | ... | block n - 1 |     group_bytes
  *
- *     PACK_F32   32 lines of 16 floats, one a column                               2,048 bytes a block
- *     PACK_F16   the same of 16-bit floats; PACK_BF16 too                          1,024
- *     PACK_Q4    4 lines of 64 bytes, 16 scales and 16 minimums as f16               320   the same as in GGUF
- *                line j, lane r: 4 bytes; the low nibbles are row r's columns 8 j .. 8 j + 3, the high ones
- *                8 j + 4 .. 8 j + 7; value = scale q + minimum. Holds Q4_1, and Q4_0 (minimum = -8 scale)
- *     PACK_Q8    8 lines of 64 bytes, and 16 scales as f16 (all scales of a group before its lines, so that
- *                lines stay aligned); line j, lane r: columns 4 j .. 4 j + 3, plus 128;
- *                value = scale (q - 128). Holds Q8_0, and Q5_0 and IQ4_NL exactly  544
+ *     PACK_F32   2,048 bytes a block: 32 lines of 16 floats, one a column
+ *     PACK_F16   1,024, the same of 16-bit floats; PACK_BF16 too
+ *     PACK_Q4    320: 4 lines of 64 bytes, then 16 scales and 16 minimums as f16
+ *                Line j, lane r: 4 bytes; their low nibbles are row r's columns 8 j .. 8 j + 3,
+ *                the high ones 8 j + 4 .. 8 j + 7. Value = scale q + minimum.
+ *                Holds Q4_1, and Q4_0 (minimum = -8 scale).
+ *     PACK_Q8    544: 8 lines of 64 bytes, and 16 scales as f16 (all scales of a group before
+ *                all its lines, so that lines stay aligned)
+ *                Line j, lane r: columns 4 j .. 4 j + 3, plus 128. Value = scale (q - 128).
+ *                Holds Q8_0, and Q5_0 and IQ4_NL exactly.
  *     PACK_RAW   not packed: rows as the file has them, made PACK_F32 piece by piece at each use
  *
- * The lines of PACK_Q4 and PACK_Q8 are operands of the dot-product instructions as they are (vpdpbusd wants four
- * unsigned bytes a lane; the even and the odd bytes are pairs for vpdpwssd and vpmaddwd). */
+ * The lines of PACK_Q4 and PACK_Q8 are operands of the dot-product instructions as they are
+ * (vpdpbusd wants four unsigned bytes a lane; the even and the odd bytes are pairs for vpdpwssd and
+ * vpmaddwd). */
 #ifndef WEFT_CPU_PACKED_H
 #define WEFT_CPU_PACKED_H
 
@@ -43,7 +47,7 @@ struct packed {
     uint32_t columns;
     uint32_t groups;
     uint32_t blocks;
-    size_t group_bytes; /* PACK_RAW: of 16 source rows */
+    size_t group_bytes;  /* PACK_RAW: of 16 source rows */
     const uint8_t *data; /* 64-byte aligned; PACK_RAW: the source's rows, any alignment */
 };
 
@@ -51,11 +55,11 @@ struct packed {
 struct packed packed_shape(enum dtype type, uint32_t rows, uint32_t columns);
 /* Bytes that `data` needs; 0 for PACK_RAW. */
 size_t packed_bytes(const struct packed *packed);
-/* Packs source rows 16 group .. 16 group + 15 (as far as they exist) to `to`. `source` is the first row of the
- * matrix. Not for PACK_RAW. Any threads at once. */
+/* Packs source rows 16 group .. 16 group + 15 (as far as they exist) to `to`. `source` is the first
+ * row of the matrix. Not for PACK_RAW. Any threads at once. */
 void packed_group(const struct packed *packed, const void *source, uint32_t group, uint8_t *to);
-/* Rows 16 group ... of PACK_RAW, columns from 32 first_block on: `block_count` blocks of PACK_F32 at `to`.
- * first_block x 32 is a whole number of the source's blocks. */
+/* Rows 16 group ... of PACK_RAW, columns from 32 first_block on: `block_count` blocks of PACK_F32
+ * at `to`. first_block x 32 is a whole number of the source's blocks. */
 void packed_raw_blocks(const struct packed *packed, uint32_t group, uint32_t first_block,
                        uint32_t block_count, float *to);
 /* One row as floats, blocks x 32 of them. */

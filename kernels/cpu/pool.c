@@ -1,10 +1,10 @@
 /* pool.c -- generations, one barrier, and the watch on stolen processors.
  *
- * A run is published by a new value of `generation`, which also says how many seats take part, so a thread that
- * comes late cannot mistake one run for another. Seats beyond `active` wait on `active` itself: runs do not wake
- * them. All sleeping is futex on the word that is waited for: the kernel
- * puts a thread to sleep only if the word still has the value that was seen, so no wake-up is lost. A waker
- * pays the system call only when somebody said that it sleeps. */
+ * A run is published by a new value of `generation`, which also says how many seats take part, so a
+ * thread that comes late cannot mistake one run for another. Seats beyond `active` wait on `active`
+ * itself: runs do not wake them. All sleeping is futex on the word that is waited for: the kernel
+ * puts a thread to sleep only if the word still has the value that was seen, so no wake-up is lost.
+ * A waker pays the system call only when somebody said that it sleeps. */
 #include "kernels/cpu/pool.h"
 
 #include <limits.h>
@@ -40,8 +40,10 @@ struct worker {
     _Alignas(LINE) struct pool_seat seat;
     pthread_t thread;
     bool running;
-    uint32_t seen; /* the generation at which the pool took it back; set before `active` is raised */
-    /* What the clocks said at the last probe (or, on seat 0, at pool_enter), and time slept of our own will since. */
+    uint32_t
+        seen; /* the generation at which the pool took it back; set before `active` is raised */
+    /* What the clocks said at the last probe (or, on seat 0, at pool_enter), and time slept of our
+     * own will since. */
     uint64_t wall_ns;
     uint64_t processor_ns;
     uint64_t slept_ns;
@@ -98,9 +100,11 @@ static void word_wait(struct word *word, uint32_t seen, uint32_t spin, uint64_t 
     *slept_ns += clock_now() - began;
 }
 
-/* --- the watch on stolen processors --------------------------------------------------------------- */
+/* --- the watch on stolen processors
+ * --------------------------------------------------------------- */
 
-void pool_watch_update(struct pool_watch *watch, uint64_t now_ns, uint64_t wall_ns, uint64_t lost_ns)
+void pool_watch_update(struct pool_watch *watch, uint64_t now_ns, uint64_t wall_ns,
+                       uint64_t lost_ns)
 {
     bool lost_much = lost_ns * 100 > wall_ns * POOL_LOST_PERCENT;
 
@@ -198,7 +202,8 @@ void pool_leave(struct pool *pool)
     pool->probing = true;
 }
 
-/* --- running -------------------------------------------------------------------------------------- */
+/* --- running
+ * -------------------------------------------------------------------------------------- */
 
 static void *worker_main(void *data)
 {
@@ -288,7 +293,8 @@ void pool_share(const struct pool_seat *seat, uint64_t count, uint64_t unit, uin
     *ret_end = end < count ? end : count;
 }
 
-/* --- opening and closing -------------------------------------------------------------------------- */
+/* --- opening and closing
+ * -------------------------------------------------------------------------- */
 
 static int start_worker(struct worker *worker, struct fault *fault)
 {
@@ -316,8 +322,8 @@ int pool_open(uint32_t threads, struct pool **ret_pool, struct fault *fault)
     int r = 0;
 
     if (threads < 1 || threads > POOL_THREADS_MAX)
-        return fault_field(fault, E_INVALID, "threads", "threads is %u; it must be 1 to %d", threads,
-                           POOL_THREADS_MAX);
+        return fault_field(fault, E_INVALID, "threads", "threads is %u; it must be 1 to %d",
+                           threads, POOL_THREADS_MAX);
     pool = aligned_alloc(LINE, sizeof *pool);
     if (!pool)
         return fault_set(fault, E_MEMORY, "out of memory for the compute threads");

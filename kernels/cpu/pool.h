@@ -4,14 +4,14 @@
  *     worker (seat 1)     spins, +--- work ---|barrier|--- work ---+ spins, then sleeps
  *                         sleeps
  *
- * Whoever waits spins for at most POOL_SPIN pauses (some 60 us) and then sleeps in the kernel, so an idle pool
- * costs nothing. A barrier between two awake threads costs 0.3 us.
+ * Whoever waits spins for at most POOL_SPIN pauses (some 60 us) and then sleeps in the kernel, so
+ * an idle pool costs nothing. A barrier between two awake threads costs 0.3 us.
  *
- * Another process may hold a core that we count on. Then each barrier waits until the scheduler runs our thread
- * again, and fewer threads are faster. So each seat now and then compares the time that passed with the
- * processor time that it got; when one lost too much, the pool goes on with one thread less for a while and
- * tries again later. What is computed must therefore not depend on how many seats there are: a function divides its
- * work by seat->count each time it runs.
+ * Another process may hold a core that we count on. Then each barrier waits until the scheduler
+ * runs our thread again, and fewer threads are faster. So each seat now and then compares the time
+ * that passed with the processor time that it got; when one lost too much, the pool goes on with
+ * one thread less for a while and tries again later. What is computed must therefore not depend on
+ * how many seats there are: a function divides its work by seat->count each time it runs.
  *
  * pool_enter(), pool_run() and pool_leave() are called by one thread at a time. */
 #ifndef WEFT_CPU_POOL_H
@@ -41,15 +41,16 @@ void pool_close(struct pool *pool); /* NULL is fine; no run may be going on */
 uint32_t pool_threads(const struct pool *pool); /* as opened */
 uint32_t pool_active(const struct pool *pool);  /* seats in the next run, at most */
 
-/* Around a series of runs (a step): from enter to leave the caller wants a processor without a break. */
+/* Around a series of runs (a step): from enter to leave the caller wants a processor without a
+ * break. */
 void pool_enter(struct pool *pool);
 void pool_leave(struct pool *pool);
 void pool_run(struct pool *pool, pool_function function, void *data);
 /* Only from inside a run, by every seat. What any seat wrote before is visible to all after. */
 void pool_barrier(const struct pool_seat *seat);
 
-/* The part of 0 .. count-1 that this seat takes, in multiples of `unit` (the last part takes the rest): from
- * *ret_first to *ret_end. */
+/* The part of 0 .. count-1 that this seat takes, in multiples of `unit` (the last part takes the
+ * rest): from *ret_first to *ret_end. */
 void pool_share(const struct pool_seat *seat, uint64_t count, uint64_t unit, uint64_t *ret_first,
                 uint64_t *ret_end);
 
@@ -62,6 +63,7 @@ struct pool_watch {
 };
 enum { POOL_LOST_PERCENT = 25 };
 /* `lost` of `wall` nanoseconds went to others on the seat that lost most; `now` rises. */
-void pool_watch_update(struct pool_watch *watch, uint64_t now_ns, uint64_t wall_ns, uint64_t lost_ns);
+void pool_watch_update(struct pool_watch *watch, uint64_t now_ns, uint64_t wall_ns,
+                       uint64_t lost_ns);
 
 #endif

@@ -1,4 +1,5 @@
-/* rows_ref.c -- norm, activation, rotary, KV cache, attention and argmax in plain C, and the plain table.
+/* rows_ref.c -- norm, activation, rotary, KV cache, attention and argmax in plain C, and the plain
+ * table.
  *
  * Attention is the definition: scores, softmax in double, sum of values. */
 #include <math.h>
@@ -6,7 +7,8 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/matmul_ref.h"
 
-static void norm_ref(const float *x, const float *gamma, uint32_t columns, float epsilon, float *out)
+static void norm_ref(const float *x, const float *gamma, uint32_t columns, float epsilon,
+                     float *out)
 {
     uint32_t padded = (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
     double sum = 0;
@@ -62,8 +64,8 @@ static float get_element(const struct kv_shape *shape, const uint8_t *block, siz
     return value;
 }
 
-static void kv_write_ref(const struct kv_shape *shape, uint8_t *block, uint32_t token, const float *key,
-                         const float *value)
+static void kv_write_ref(const struct kv_shape *shape, uint8_t *block, uint32_t token,
+                         const float *key, const float *value)
 {
     size_t values = (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
 
@@ -91,7 +93,8 @@ static float score(const struct attend *a, const float *query, uint32_t position
     return sum;
 }
 
-/* One query; the sums stay unnormalised until the end, with a running maximum, so no score is kept. */
+/* One query; the sums stay unnormalised until the end, with a running maximum, so no score is kept.
+ * */
 static void attend_one(const struct attend *a, const float *query, uint32_t length, float *sums,
                        float *out)
 {
@@ -102,8 +105,8 @@ static void attend_one(const struct attend *a, const float *query, uint32_t leng
     memset(sums, 0, size * sizeof *sums);
     for (uint32_t position = 0; position < length; position++) {
         const uint8_t *block = page_of(a, position);
-        size_t at = (size_t)size * PAGE_TOKENS +
-                    (size_t)(position % PAGE_TOKENS) * a->shape->head_padded;
+        size_t at =
+            (size_t)size * PAGE_TOKENS + (size_t)(position % PAGE_TOKENS) * a->shape->head_padded;
         float s = score(a, query, position);
         float weight, shrink = 1;
 

@@ -1,0 +1,161 @@
+/* cpu_internal.h -- what the files of the CPU backend share.
+ *
+ *     backend_cpu.c   opening, costs, memory, the table of operations
+ *     cpu_weights.c   the model's weights into the packed layout
+ *     cpu_step.c      the operations of a step, each one run of the pool
+ *     cpu_sample.c    logits to tokens
+ *
+ * Only the lane's thread calls in; the pool's threads work inside pool_run(). */
+#ifndef WEFT_CPU_INTERNAL_H
+#define WEFT_CPU_INTERNAL_H
+
+#include "engine/backend.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/cpu/sample.h"
+
+enum {
+    LINE_BYTES = 64,
+    HEAD_ROWS = 32, /* outputs whose logits are kept at once */
+    OWN_ROWS = 2,   /* up to so many rows each thread prepares inputs itself: no barrier */
+    GROUPS_PER_BLOCK = BLOCK_COLUMNS / GROUP_ROWS,
+    /* Gate and up outputs that a thread computes before it goes on to the activation: they stay in
+     * its cache. */
+    CPU_TILE_FLOATS = 32768,
+};
+
+/* Takes pieces of one region, each on a line of its own. Twice with the same calls: once with
+ * `base` NULL to learn the size, once to place. */
+struct carve {
+    uint8_t *base;
+    size_t bytes;
+};
+void *carve_take(struct carve *carve, size_t count, size_t bytes);
+
+/* Zeroed pages, huge ones where the kernel grants them. */
+struct region {
+    uint8_t *data;
+    size_t bytes;
+};
+int region_open(struct region *region, size_t bytes, const char *what, struct fault *fault);
+void region_close(struct region *region);
+
+/* A weight's parts, each padded to whole groups of 16 outputs. */
+struct cpu_matrix {
+    uint32_t part_count;
+    uint32_t groups; /* of all parts */
+    struct packed parts[WEIGHT_PARTS_MAX];
+};
+
+struct cpu_layer {
+    struct cpu_matrix qkv;
+    struct cpu_matrix out;
+    /* Gate and up for the same 32 outputs lie together: two groups of gate, two of up. When their
+     * formats allow it they are one matrix (up.groups == 0), else two. */
+    struct packed gate;
+    struct packed up;
+    struct cpu_matrix down;
+    const float *attention_norm; /* padded with zeros like all rows */
+    const float *ffn_norm;
+    const float *qkv_bias; /* by padded output; NULL: none */
+    const float *q_norm;   /* NULL: none */
+    const float *k_norm;
+};
+
+struct cpu_weights {
+    struct region region;
+    struct cpu_layer *layers;
+    uint32_t layer_count;
+    struct cpu_matrix head;
+    struct packed embedding; /* rows to look up: the head's memory where the two are tied */
+    const float *final_norm;
+};
+
+uint64_t cpu_weights_bytes(const struct model *model);
+int cpu_weights_load(struct cpu_weights *weights, const struct model *model, struct pool *pool,
+                     const struct engine_progress *progress, struct fault *fault);
+void cpu_weights_fini(struct cpu_weights *weights);
+
+/* Scratch of one thread. */
+struct cpu_seat {
+    struct activations own; /* OWN_ROWS rows */
+    float *row;             /* one normalised row */
+    float *tile;            /* gate and up outputs */
+    struct kernel_scratch kernel;
+    struct sample_scratch sample;
+    struct sample_bias *biases; /* [vocabulary] */
+    int32_t *banned;            /* [vocabulary] */
+};
+
+/* The largest values of a piece of the vocabulary, by seat and output. */
+struct cpu_best {
+    uint32_t index;
+    float value;
+};
+
+/* Row lengths, in floats, padded to blocks of 32. */
+struct cpu_strides {
+    size_t width;
+    size_t qkv;
+    size_t attention; /* heads x head_size */
+    size_t ffn;
+    size_t logits; /* padded by a line more: rows do not meet in the cache */
+};
+
+struct backend {
+    const struct cpu_kernels *kernels;
+    enum precision precision;
+    struct engine_progress progress;
+    struct pool *pool;
+    char description[96];
+
+    const struct model *model;
+    struct cpu_weights weights;
+    struct kv_shape kv_shape;
+    struct cpu_strides strides;
+    uint32_t token_max;
+    uint32_t page_count;
+    uint32_t vocabulary;
+    uint32_t end_count;
+    const int32_t *end_tokens;
+    struct region kv;          /* [layer][page][kv head] blocks */
+    struct region activation;  /* everything below */
+    float *x;                  /* [tokens][width]: the residual stream */
+    float *qkv;                /* [tokens][qkv] */
+    float *attention;          /* [tokens][attention] */
+    float *rotary;             /* [tokens][2][rope_size]: cosines, sines */
+    float *frequencies;        /* [rope_size / 2] */
+    float *logits;             /* [HEAD_ROWS][logits] */
+    struct activations input;  /* of every product but down's */
+    struct activations hidden; /* of down's */
+    struct cpu_seat *seats;
+    struct cpu_best *best; /* [HEAD_ROWS][threads] */
+
+    /* The step. */
+    struct work *work;
+    const struct cpu_layer *layer; /* of the operation that runs */
+    uint32_t layer_index;
+    uint32_t head_first; /* the chunk of outputs whose logits are kept */
+    uint32_t head_count;
+    struct request_table *table;
+    struct step *step;
+    _Atomic uint32_t next_output;
+};
+
+int cpu_begin(struct backend *backend, const struct model *model, struct work *work);
+void cpu_embed(struct backend *backend);
+void cpu_attention_in(struct backend *backend, uint32_t layer);
+void cpu_attention(struct backend *backend, uint32_t layer);
+void cpu_attention_out(struct backend *backend, uint32_t layer);
+void cpu_mlp(struct backend *backend, uint32_t layer);
+void cpu_head(struct backend *backend);
+/* Logits of the outputs from `first` on, at most HEAD_ROWS. */
+void cpu_head_chunk(struct backend *backend, uint32_t first);
+int cpu_sample(struct backend *backend, struct request_table *table, struct step *step);
+
+static inline size_t padded_to_blocks(size_t count)
+{
+    return (count + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
+}
+
+#endif

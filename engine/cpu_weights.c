@@ -1,0 +1,267 @@
+/* cpu_weights.c -- packs a model's weights once, at load.
+ *
+ * The same walk over the model is made twice: to learn how many bytes everything takes (for the
+ * memory plan, without reading a weight) and to place it. Packing is divided among the pool's
+ * threads, matrix by matrix. Formats without a packed form of their own stay in the mapped file
+ * (PACK_RAW). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "config/base/clock.h"
+#include "engine/cpu_internal.h"
+#include "kernels/cpu/dequant.h"
+
+enum { HUGE_PAGE = 2 << 20, REPORT_NS = 50 * 1000 * 1000 };
+
+void *carve_take(struct carve *carve, size_t count, size_t bytes)
+{
+    void *piece = carve->base ? carve->base + carve->bytes : NULL;
+
+    carve->bytes += (count * bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    return piece;
+}
+
+int region_open(struct region *region, size_t bytes, const char *what, struct fault *fault)
+{
+    size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *data;
+
+    if (whole == 0)
+        return 0;
+    data = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        fault_errno(fault, "cannot take %zu MiB for the %s", whole >> 20, what);
+        return fault ? (fault->code = E_MEMORY) : E_MEMORY;
+    }
+    madvise(data, whole, MADV_HUGEPAGE); /* where it is not granted, all works as well */
+    *region = (struct region){data, whole};
+    return 0;
+}
+
+void region_close(struct region *region)
+{
+    if (region->data)
+        munmap(region->data, region->bytes);
+    *region = (struct region){0};
+}
+
+/* --- packing
+ * -------------------------------------------------------------------------------------- */
+
+/* The walk: where it stands, and what it does on the way. */
+struct loader {
+    struct carve carve; /* base NULL: only counting */
+    struct cpu_weights *weights;
+    struct pool *pool;
+    const struct engine_progress *progress;
+    uint64_t done;
+    uint64_t total;
+    uint64_t began_ns;
+    uint64_t reported_ns;
+};
+
+/* One matrix for the pool: group g goes to `to` + slot(g) x group_bytes, in chunks of `together`
+ * groups at distance `step` chunks. */
+struct packing {
+    const struct packed *packed;
+    const void *source;
+    uint8_t *to;
+    uint32_t together;
+    uint32_t step;
+};
+
+static void pack_share(void *data, const struct pool_seat *seat)
+{
+    const struct packing *packing = data;
+    uint64_t first, end;
+
+    pool_share(seat, packing->packed->groups, 1, &first, &end);
+    for (uint64_t g = first; g < end; g++) {
+        uint64_t slot =
+            g / packing->together * packing->together * packing->step + g % packing->together;
+
+        packed_group(packing->packed, packing->source, (uint32_t)g,
+                     packing->to + slot * packing->packed->group_bytes);
+    }
+}
+
+static void report(struct loader *loader, uint64_t bytes)
+{
+    uint64_t now = clock_now();
+
+    loader->done += bytes;
+    if (!loader->progress->report || now - loader->reported_ns < REPORT_NS ||
+        loader->done >= loader->total)
+        return;
+    loader->reported_ns = now;
+    loader->progress->report(loader->progress->data, "loading weights", loader->done, loader->total,
+                             clock_seconds(now - loader->began_ns));
+}
+
+static void pack(struct loader *loader, const struct packed *packed, const void *source,
+                 uint8_t *to, uint32_t together, uint32_t step)
+{
+    struct packing packing = {packed, source, to, together, step};
+
+    pool_run(loader->pool, pack_share, &packing);
+    report(loader, packed->rows * dtype_bytes(packed->type, packed->columns));
+}
+
+static struct packed place_part(struct loader *loader, const struct weight_part *part,
+                                uint32_t columns)
+{
+    struct packed packed = packed_shape(part->type, part->rows, columns);
+    uint8_t *to = carve_take(&loader->carve, packed_bytes(&packed), 1);
+
+    packed.data = packed.pack == PACK_RAW ? part->data : to;
+    if (to && packed.pack != PACK_RAW)
+        pack(loader, &packed, part->data, to, packed.groups ? packed.groups : 1, 1);
+    return packed;
+}
+
+static struct cpu_matrix place_matrix(struct loader *loader, const struct weight *weight)
+{
+    struct cpu_matrix matrix = {.part_count = weight->part_count};
+
+    for (uint32_t i = 0; i < weight->part_count; i++) {
+        matrix.parts[i] = place_part(loader, &weight->parts[i], weight->columns);
+        matrix.groups += matrix.parts[i].groups;
+    }
+    return matrix;
+}
+
+/* Gate and up of one format become one matrix: 32 outputs of gate, the same 32 of up, and so on. */
+static void place_gate_up(struct loader *loader, const struct weight *weight,
+                          struct cpu_layer *layer)
+{
+    const struct weight_part *gate = &weight->parts[0], *up = &weight->parts[1];
+    struct packed one = packed_shape(gate->type, gate->rows, weight->columns);
+    uint32_t groups = (one.groups + 1) / GROUPS_PER_BLOCK * GROUPS_PER_BLOCK;
+    uint8_t *to;
+
+    if (gate->type != up->type || one.pack == PACK_RAW) {
+        layer->gate = place_part(loader, gate, weight->columns);
+        layer->up = place_part(loader, up, weight->columns);
+        return;
+    }
+    to = carve_take(&loader->carve, 2 * groups, one.group_bytes);
+    if (to) {
+        pack(loader, &one, gate->data, to, GROUPS_PER_BLOCK, 2);
+        pack(loader, &one, up->data, to + GROUPS_PER_BLOCK * one.group_bytes, GROUPS_PER_BLOCK, 2);
+    }
+    layer->gate = one;
+    layer->gate.rows = 2 * groups * GROUP_ROWS;
+    layer->gate.groups = 2 * groups;
+    layer->gate.data = to;
+    layer->up = (struct packed){0};
+}
+
+/* Float vectors: norms, and biases by padded part. */
+static const float *place_vector(struct loader *loader, const struct weight *weight, uint32_t each)
+{
+    size_t room = 0, at = 0;
+    float *to;
+
+    if (weight->rows == 0)
+        return NULL;
+    for (uint32_t i = 0; i < weight->part_count; i++) {
+        size_t count = (size_t)weight->parts[i].rows * weight->columns;
+
+        room += (count + each - 1) / each * each;
+    }
+    to = carve_take(&loader->carve, padded_to_blocks(room), sizeof *to);
+    for (uint32_t i = 0; i < weight->part_count && to; i++) {
+        size_t count = (size_t)weight->parts[i].rows * weight->columns;
+
+        dequant_row(weight->parts[i].type, weight->parts[i].data, count, to + at);
+        at += (count + each - 1) / each * each;
+    }
+    return to;
+}
+
+/* The head's rows serve look-ups too where they are the embedding; other embeddings are copied as
+ * they are, so that the file need not stay in memory. */
+static void place_embedding(struct loader *loader, const struct model *model)
+{
+    const struct weight_part *part = &model->embedding.parts[0];
+    struct packed *embedding = &loader->weights->embedding;
+    size_t bytes = part->rows * dtype_bytes(part->type, model->embedding.columns);
+    uint8_t *to;
+
+    if (model->head.parts[0].data == part->data) {
+        *embedding = loader->weights->head.parts[0];
+        return;
+    }
+    *embedding = packed_shape(part->type, part->rows, model->embedding.columns);
+    embedding->pack = PACK_RAW;
+    to = carve_take(&loader->carve, bytes, 1);
+    if (to)
+        memcpy(to, part->data, bytes);
+    embedding->data = to;
+}
+
+static void walk(struct loader *loader, const struct model *model)
+{
+    struct cpu_weights *weights = loader->weights;
+
+    for (uint32_t i = 0; i < model->layer_count; i++) {
+        const struct layer *from = &model->layers[i];
+        struct cpu_layer scratch, *to = weights->layers ? &weights->layers[i] : &scratch;
+
+        to->attention_norm = place_vector(loader, &from->attention_norm, 1);
+        to->qkv = place_matrix(loader, &from->qkv);
+        to->qkv_bias = place_vector(loader, &from->qkv_bias, GROUP_ROWS);
+        to->q_norm = place_vector(loader, &from->q_norm, 1);
+        to->k_norm = place_vector(loader, &from->k_norm, 1);
+        to->out = place_matrix(loader, &from->attention_out);
+        to->ffn_norm = place_vector(loader, &from->ffn_norm, 1);
+        place_gate_up(loader, &from->gate_up, to);
+        to->down = place_matrix(loader, &from->down);
+    }
+    weights->final_norm = place_vector(loader, &model->final_norm, 1);
+    weights->head = place_matrix(loader, &model->head);
+    place_embedding(loader, model);
+}
+
+uint64_t cpu_weights_bytes(const struct model *model)
+{
+    struct cpu_weights weights = {0};
+    struct loader loader = {.weights = &weights};
+
+    walk(&loader, model);
+    return loader.carve.bytes;
+}
+
+int cpu_weights_load(struct cpu_weights *weights, const struct model *model, struct pool *pool,
+                     const struct engine_progress *progress, struct fault *fault)
+{
+    struct loader loader = {.weights = weights,
+                            .pool = pool,
+                            .progress = progress,
+                            .total = model->weight_bytes,
+                            .began_ns = clock_now()};
+    int r;
+
+    weights->layers = calloc(model->layer_count, sizeof *weights->layers);
+    if (!weights->layers)
+        return fault_set(fault, E_MEMORY, "out of memory for %u layers", model->layer_count);
+    weights->layer_count = model->layer_count;
+    r = region_open(&weights->region, cpu_weights_bytes(model), "weights", fault);
+    if (r < 0)
+        return r;
+    loader.carve.base = weights->region.data;
+    walk(&loader, model);
+    if (progress->report)
+        progress->report(progress->data, "loading weights", loader.total, loader.total,
+                         clock_seconds(clock_now() - loader.began_ns));
+    return 0;
+}
+
+void cpu_weights_fini(struct cpu_weights *weights)
+{
+    region_close(&weights->region);
+    free(weights->layers);
+    *weights = (struct cpu_weights){0};
+}
