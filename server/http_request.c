@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "config/base/clock.h"
 
@@ -29,9 +30,13 @@ static void on_hang_up(void *data)
 
     loop_unwatch(request->watch);
     request->watch = NULL;
-    if (request->gone)
-        return;
     request->gone = true;
+    if (!request->parked) {
+        /* The daemon reads a body, or writes to a full socket, only when an edge tells it to, and an end
+         * that came together with the last bytes gives none: shutting down is one. */
+        (void)shutdown(request->connection->fd, SHUT_RDWR);
+        request->http->work = true;
+    }
     request->http->options.hooks.gone(request->exchange);
     http_wake(request);
 }
@@ -100,9 +105,13 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *mhd, cons
     *ret_request = request;
 
     request->exchange = http->options.hooks.begin(http->options.hooks.data, request);
-    if (!request->exchange || request->cut)
+    if (!request->exchange)
         return MHD_NO;
-    return request->response ? queue_answer(request) : MHD_YES;
+    if (request->response)
+        return queue_answer(request);
+    if (http_body_bytes(request) > 0)
+        watch_client(request);
+    return request->cut ? MHD_NO : MHD_YES;
 }
 
 enum MHD_Result http_on_access(void *data, struct MHD_Connection *connection, const char *path,

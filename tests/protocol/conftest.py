@@ -22,7 +22,8 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(model):
     """One server for the tests of a file that do not change it."""
-    with Weft("--null-step-us", 1000, "--max-body-bytes", 1 << 20, model=model) as running:
+    options = ["--null-step-us", 1000, "--max-body-bytes", 1 << 20, "--header-timeout", 3]
+    with Weft(*options, model=model) as running:
         yield running
 
 

@@ -100,10 +100,18 @@ def test_broken_chunks_end_the_connection(server, broken):
         assert rest == b"" or rest.startswith(b"HTTP/1.1 4")
 
 
-def test_a_truncated_body_harms_nobody(server):
-    with server.connect() as c:
-        c.send(post(body=BODY)[:-10])
+def test_a_client_that_leaves_in_its_body_is_noticed_at_once(start):
+    """Else its connection would be held, and the end of the server held up, until a deadline."""
+    server = start()
+    for i in range(50):
+        with server.connect() as c:
+            c.send(post(body=BODY)[:-10] if i % 2 else post(body=BODY, length=False)[:-2 - len(BODY)]
+                   + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab")
     assert server.get("/livez")[0] == 200
+    began = time.monotonic()
+    server.signal()
+    assert server.wait() == 0
+    assert time.monotonic() - began < 5
 
 
 def test_requests_may_be_cut_anywhere(server):
