@@ -19,8 +19,8 @@ struct stops; /* immutable: one may serve many streams */
 
 /* Built in the arena and freed with it. Empty strings are E_INVALID. `count` 0 gives a matcher that never
  * holds anything back. */
-int stops_build(struct arena *arena, const char *const *strings, const size_t *bytes, uint32_t count,
-                struct stops **ret_stops, struct fault *fault);
+int stops_build(struct arena *arena, const char *const *strings, const size_t *bytes,
+                uint32_t count, struct stops **ret_stops, struct fault *fault);
 
 /* One stream's state. */
 struct stop_walk {

@@ -31,7 +31,8 @@ enum {
 };
 
 /* Faults: a model or pre-tokenizer name that is not known (named), a vocabulary that contradicts itself. */
-int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenizer, struct fault *fault);
+int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenizer,
+                        struct fault *fault);
 void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
 
 /* Appends. E_TOO_LARGE when the tokens' ceiling is passed (the count so far stays in `tokens`). */
@@ -40,11 +41,13 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
 
 /* The bytes that a token adds to the text; possibly part of a character. Never NULL for id < count. */
 const char *tokenizer_piece(const struct tokenizer *tokenizer, int32_t id, size_t *ret_bytes);
-bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id); /* control token: hidden by default */
+bool tokenizer_is_special(const struct tokenizer *tokenizer,
+                          int32_t id); /* control token: hidden by default */
 uint32_t tokenizer_count(const struct tokenizer *tokenizer);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
-int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *piece); /* a special token by name; -1 */
+int32_t tokenizer_find(const struct tokenizer *tokenizer,
+                       const char *piece); /* a special token by name; -1 */
 /* Tokens that end generation: the file's eos and eot, and those known by name (<|im_end|>, <|endoftext|> ...). */
 uint32_t tokenizer_ends(const struct tokenizer *tokenizer, const int32_t **ret_ids);
 

@@ -1,0 +1,318 @@
+/* template.c -- see template.h.
+ *
+ * A template is a program in Jinja. Here it is only recognized: written in one canonical way (white space between
+ * tags and inside them as Jinja drops it, string literals decoded, their quotes become QUOTE), and then compared,
+ * part by part, with the forms below, which all mean the same rendering. What differs in anything else is
+ * refused, so a template is either rendered exactly or not at all.
+ *
+ *     {% for message in messages %}
+ *         {% if loop.first and messages[0]['role'] != 'system' %}{{ PREAMBLE }}{% endif %}      (or without)
+ *         {{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
+ *     {% endfor %}
+ *     {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}
+ *
+ * White space: transformers renders with trim_blocks (the newline after a block tag goes) and lstrip_blocks
+ * (blanks before one at the start of a line go). */
+#include "engine/text/template.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUOTE "\1"
+
+enum { TEMPLATE_BYTES_MAX = 1 << 20 };
+
+struct chat_template {
+    bool found;
+    bool known;
+    struct buf preamble; /* comes first when the first message is not the system's */
+};
+
+/* ---- the canonical text ---- */
+
+struct scanner {
+    const char *at;
+    const char *end;
+    struct buf *out;
+};
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
+}
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+static bool starts(const struct scanner *scanner, const char *text)
+{
+    size_t bytes = strlen(text);
+
+    return (size_t)(scanner->end - scanner->at) >= bytes && memcmp(scanner->at, text, bytes) == 0;
+}
+
+/* A literal, the scanner standing on its quote. 'a' + 'b' becomes one literal. */
+static bool scan_literal(struct scanner *scanner)
+{
+    struct buf *out = scanner->out;
+    char quote = *scanner->at++;
+
+    if (out->bytes >= 2 && memcmp(out->data + out->bytes - 2, QUOTE "+", 2) == 0)
+        buf_cut(out, out->bytes - 2);
+    else
+        buf_text(out, QUOTE);
+    while (scanner->at < scanner->end && *scanner->at != quote) {
+        char c = *scanner->at++;
+
+        if (c == '\\') {
+            if (scanner->at == scanner->end)
+                return false;
+            c = *scanner->at++;
+            if (c == 'n')
+                c = '\n';
+            else if (c == 't')
+                c = '\t';
+            else if (c != '\\' && c != '\'' && c != '"')
+                return false;
+        } else if (c == '\r') { /* Jinja knows one kind of newline */
+            c = '\n';
+            if (scanner->at < scanner->end && *scanner->at == '\n')
+                scanner->at++;
+        }
+        buf_byte(out, c);
+    }
+    if (scanner->at == scanner->end)
+        return false;
+    scanner->at++;
+    buf_text(out, QUOTE);
+    return true;
+}
+
+/* One tag, the scanner behind its opening, up to and with `close`. A blank is kept between words only; a member
+ * named with a dot is written with brackets. */
+static bool scan_tag(struct scanner *scanner, const char *close)
+{
+    struct buf *out = scanner->out;
+    bool blank = false;
+
+    for (;;) {
+        char c, last = out->bytes > 0 ? out->data[out->bytes - 1] : 0;
+
+        if (scanner->at == scanner->end)
+            return false;
+        if (starts(scanner, close) || (*scanner->at == '-' && scanner->end - scanner->at >= 3 &&
+                                       scanner->at[1] == close[0] && scanner->at[2] == close[1]))
+            return true;
+        c = *scanner->at;
+        if (c == '\'' || c == '"') {
+            if (!scan_literal(scanner))
+                return false;
+        } else if (is_blank(c)) {
+            scanner->at++;
+            blank = true;
+            continue;
+        } else if (starts(scanner, ".role") && is_word(last)) {
+            buf_text(out, "[" QUOTE "role" QUOTE "]");
+            scanner->at += 5;
+        } else if (starts(scanner, ".content") && is_word(last)) {
+            buf_text(out, "[" QUOTE "content" QUOTE "]");
+            scanner->at += 8;
+        } else {
+            if (blank && is_word(c) && is_word(last))
+                buf_byte(out, ' ');
+            buf_byte(out, c);
+            scanner->at++;
+        }
+        blank = false;
+    }
+}
+
+/* Text between tags, cut as Jinja cuts it. `after_block`: a block tag ends before it; `strip`: its end had a '-'. */
+static void scan_text(struct scanner *scanner, bool after_block, bool strip)
+{
+    const char *start = scanner->at, *end, *line;
+
+    while (scanner->at < scanner->end && !starts(scanner, "{%") && !starts(scanner, "{{") &&
+           !starts(scanner, "{#"))
+        scanner->at++;
+    end = scanner->at;
+    if (strip) {
+        while (start < end && is_blank(*start))
+            start++;
+    } else if (after_block && start < end && *start == '\n') {
+        start++;
+    } else if (after_block && end - start >= 2 && memcmp(start, "\r\n", 2) == 0) {
+        start += 2;
+    }
+    if (starts(scanner, "{%-") || starts(scanner, "{{-")) {
+        while (end > start && is_blank(end[-1]))
+            end--;
+    } else if (starts(scanner, "{%")) {
+        for (line = end; line > start && (line[-1] == ' ' || line[-1] == '\t');)
+            line--;
+        if (line == start ? after_block || strip : line[-1] == '\n')
+            end = line;
+    } else if (scanner->at == scanner->end && end > start && end[-1] == '\n') {
+        end--; /* a template's last newline is not part of it */
+    }
+    buf_put(scanner->out, start, (size_t)(end - start));
+}
+
+/* false: not to be read (an open tag, an escape that is not known, a comment, a control character). */
+static bool canonical(const char *text, size_t bytes, struct buf *ret_text)
+{
+    struct scanner scanner = {text, text + bytes, ret_text};
+    bool after_block = true, strip = false; /* blanks at the very start stand at a line's start */
+
+    if (memchr(text, QUOTE[0], bytes))
+        return false;
+    for (;;) {
+        const char *close;
+
+        scan_text(&scanner, after_block && scanner.at != text, strip);
+        if (scanner.at == scanner.end)
+            return !buf_failed(ret_text);
+        close = scanner.at[1] == '%' ? "%}" : "}}";
+        if (scanner.at[1] == '#')
+            return false;
+        buf_put(ret_text, scanner.at, 2);
+        scanner.at += 2;
+        if (scanner.at < scanner.end && *scanner.at == '-')
+            scanner.at++;
+        if (!scan_tag(&scanner, close))
+            return false;
+        strip = *scanner.at == '-';
+        scanner.at += strip ? 3 : 2;
+        after_block = close[0] == '%';
+        buf_text(ret_text, close);
+    }
+}
+
+/* ---- recognizing ---- */
+
+static bool skip(const char **at, const char *part)
+{
+    size_t bytes = strlen(part);
+
+    if (strncmp(*at, part, bytes) != 0)
+        return false;
+    *at += bytes;
+    return true;
+}
+
+/* Reads what the canonical text says; false when it is not of this family. */
+static bool recognize(const char *at, struct buf *preamble)
+{
+    skip(&at, "{%if not add_generation_prompt is defined%}"
+              "{%set add_generation_prompt=false%}{%endif%}");
+    if (!skip(&at, "{%for message in messages%}"))
+        return false;
+    if (skip(&at, "{%if loop.first and messages[0][" QUOTE "role" QUOTE "]!=" QUOTE "system" QUOTE
+                  "%}{{" QUOTE) ||
+        skip(&at, "{%if loop.first and message[" QUOTE "role" QUOTE "]!=" QUOTE "system" QUOTE
+                  "%}{{" QUOTE)) {
+        size_t bytes = strcspn(at, QUOTE);
+
+        buf_put(preamble, at, bytes);
+        at += bytes;
+        if (!skip(&at, QUOTE "}}{%endif%}"))
+            return false;
+    }
+    return skip(&at, "{{" QUOTE "<|im_start|>" QUOTE "+message[" QUOTE "role" QUOTE "]+" QUOTE
+                     "\n" QUOTE "+message[" QUOTE "content" QUOTE "]+" QUOTE "<|im_end|>\n" QUOTE
+                     "}}{%endfor%}{%if add_generation_prompt%}{{" QUOTE
+                     "<|im_start|>assistant\n" QUOTE "}}{%endif%}") &&
+           *at == 0;
+}
+
+static bool read_template(struct chat_template *template_, const char *text, size_t bytes)
+{
+    struct buf plain;
+    bool known = false;
+
+    if (bytes > TEMPLATE_BYTES_MAX || memchr(text, 0, bytes))
+        return false;
+    /* ".role" grows by four bytes, a literal's quotes not at all. */
+    buf_init(&plain, 2 * bytes + 16);
+    if (canonical(text, bytes, &plain))
+        known = recognize(buf_string(&plain), &template_->preamble);
+    buf_fini(&plain);
+    return known && !buf_failed(&template_->preamble);
+}
+
+int chat_template_open_gguf(const struct gguf *file, struct chat_template **ret_template,
+                            struct fault *fault)
+{
+    struct chat_template *template_;
+    struct gguf_string text;
+    int r = gguf_get_string(file, "tokenizer.chat_template", &text, fault);
+
+    if (r < 0)
+        return r;
+    template_ = calloc(1, sizeof *template_);
+    if (!template_)
+        return fault_set(fault, E_MEMORY, "out of memory for the chat template of %s",
+                         gguf_path(file));
+    buf_init(&template_->preamble, TEMPLATE_BYTES_MAX);
+    template_->found = r > 0;
+    if (template_->found)
+        template_->known = read_template(template_, text.text, text.bytes);
+    *ret_template = template_;
+    return 0;
+}
+
+void chat_template_close(struct chat_template *template_)
+{
+    if (!template_)
+        return;
+    buf_fini(&template_->preamble);
+    free(template_);
+}
+
+/* ---- rendering ---- */
+
+int chat_template_check(const struct chat_template *template_, struct fault *fault)
+{
+    if (!template_->found)
+        return fault_set(fault, E_UNSUPPORTED,
+                         "this model's file has no chat template, and this version chats by "
+                         "ChatML templates only; /v1/completions works");
+    if (!template_->known)
+        return fault_set(fault, E_UNSUPPORTED,
+                         "this model's chat template is not a plain ChatML one, the only kind that "
+                         "this version knows; /v1/completions works");
+    return 0;
+}
+
+static bool is_system(const struct chat_message *message)
+{
+    return message->role_bytes == 6 && memcmp(message->role, "system", 6) == 0;
+}
+
+int chat_template_render(const struct chat_template *template_, const struct chat_message *messages,
+                         size_t count, bool add_generation_prompt, struct buf *ret_text,
+                         struct fault *fault)
+{
+    int r = chat_template_check(template_, fault);
+
+    if (r < 0)
+        return r;
+    if (count > 0 && !is_system(&messages[0]))
+        buf_put(ret_text, buf_string(&template_->preamble), template_->preamble.bytes);
+    for (size_t i = 0; i < count; i++) {
+        buf_text(ret_text, "<|im_start|>");
+        buf_put(ret_text, messages[i].role, messages[i].role_bytes);
+        buf_byte(ret_text, '\n');
+        buf_put(ret_text, messages[i].content, messages[i].content_bytes);
+        buf_text(ret_text, "<|im_end|>\n");
+    }
+    if (add_generation_prompt)
+        buf_text(ret_text, "<|im_start|>assistant\n");
+    if (buf_failed(ret_text))
+        return fault_set(fault, E_TOO_LARGE, "the conversation is longer than %zu bytes",
+                         ret_text->ceiling);
+    return 0;
+}
