@@ -27,7 +27,7 @@ void reply_entry_push(struct reply_choice *choice, const struct reply_entry *ent
 {
     if (choice->pending_count == choice->pending_room) {
         uint32_t room = choice->pending_room ? choice->pending_room * 2 : PENDING_FIRST;
-        struct reply_entry *pending = reallocarray(choice->pending, room, sizeof *pending);
+        struct reply_entry *pending = realloc(choice->pending, (size_t)room * sizeof *pending);
 
         if (!pending) {
             choice->out_of_memory = true;
