@@ -1,0 +1,119 @@
+/* fuzz_openai_request.c -- libFuzzer target: any bytes at all as a request body, and any tokens as
+ * its answer.
+ *
+ *     [flags] [body ...] 0xff [a token each ...]
+ *
+ * A body that is taken is answered by the tokens, streamed or not as it asks, to its end; what comes
+ * out must be JSON. Corpus: tests/fuzz/corpus_openai_request. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/base/json.h"
+#include "server/openai.h"
+#include "tests/lib/fake_text.h"
+
+enum { FLAG_COMPLETIONS = 1, FLAG_BOS = 2, FLAG_STRICT = 4, FLAG_FAILURE = 8, FLAG_STOP = 16 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* An echo may hold NUL, so its escape is right in an answer, though json_parse() takes none. jansson
+ * takes it in values only, so no NUL is sampled here: it would be a key. */
+static void check_json(const char *text, size_t bytes)
+{
+    json_t *value = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
+
+    must(value);
+    json_decref(value);
+}
+
+static void check_answer(const struct reply *reply, const struct buf *out)
+{
+    const char *at = out->data;
+
+    if (out->bytes == 0)
+        return;
+    if (!reply_streams(reply)) {
+        check_json(out->data, out->bytes);
+        return;
+    }
+    while (at < out->data + out->bytes) {
+        const char *end = strstr(at, "\n\n");
+
+        must(end && !memcmp(at, "data: ", 6));
+        if (memcmp(at, "data: [DONE]", 12))
+            check_json(at + 6, (size_t)(end - at - 6));
+        at = end + 2;
+    }
+}
+
+/* One choice from its first event to its last. Returns whether the reply said that it failed. */
+static bool feed_choice(struct reply *reply, uint32_t choice, unsigned flags, const uint8_t *tokens,
+                        size_t count, struct buf *out)
+{
+    struct reply_action action = {0};
+    struct event event = {.choice = choice, .kind = EVENT_PROMPT};
+
+    for (uint32_t i = 0; i < 3; i++) {
+        event.token = (struct event_token){.token = 'a', .position = i, .logprob = -1};
+        reply_feed(reply, &event, out, &action);
+    }
+    event.kind = EVENT_TOKEN;
+    for (size_t i = 0; i < count; i++) {
+        int32_t token =
+            tokens[i] < 0xf0 ? tokens[i] + !tokens[i] : FAKE_START + (tokens[i] - 0xf0) % 12;
+
+        event.made_ns += 10;
+        event.token = (struct event_token){.token = token, .logprob = -2, .top_count = 1};
+        event.token.top[0] = (struct token_logprob){.token = token, .logprob = -1};
+        reply_feed(reply, &event, out, &action);
+    }
+    event = (struct event){.choice = choice, .kind = EVENT_FINISH};
+    event.finish.reason = flags & FLAG_STOP ? FINISH_STOP : FINISH_LENGTH;
+    if (flags & FLAG_FAILURE)
+        event = (struct event){.choice = choice, .kind = EVENT_FAILURE, .failure = E_DEVICE};
+    reply_feed(reply, &event, out, &action);
+    return action.failed;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct chat_template chatml = {.foreign = false};
+    unsigned flags = size > 0 ? data[0] : 0;
+    const uint8_t *end = size > 1 ? memchr(data + 1, 0xff, size - 1) : NULL;
+    size_t bytes = size > 1 ? (end ? (size_t)(end - data) : size) - 1 : 0;
+    struct tokenizer tokenizer = {.adds_bos = flags & FLAG_BOS};
+    struct openai_context context = {.tokenizer = &tokenizer,
+                                     .chat_template = &chatml,
+                                     .model_id = "m",
+                                     .context = 200,
+                                     .vocabulary = FAKE_COUNT,
+                                     .choices_max = 4,
+                                     .strict_max_tokens = flags & FLAG_STRICT};
+    struct request *request = NULL;
+    struct reply *reply = NULL;
+    struct api_error error = {0};
+    struct buf out;
+    bool failed = false;
+
+    buf_init(&out, 1 << 24);
+    if (openai_parse(flags & FLAG_COMPLETIONS ? OPENAI_COMPLETIONS : OPENAI_CHAT, &context,
+                     size > 1 ? (const char *)data + 1 : "", bytes, &request, &reply,
+                     &error) == 0) {
+        uint32_t choices = request->prompt_count * request->choices;
+
+        if (reply_streams(reply))
+            reply_begin(reply, &out);
+        for (uint32_t i = 0; i < choices && !failed; i++)
+            failed = feed_choice(reply, i, flags, end ? end + 1 : data,
+                                 end ? (size_t)(data + size - end - 1) : 0, &out);
+        check_answer(reply, &out);
+    } else {
+        api_error_body(&error, &out);
+        check_json(out.data, out.bytes);
+    }
+    buf_fini(&out);
+    request_free(request);
+    reply_close(reply);
+    return 0;
+}
