@@ -46,19 +46,19 @@ static uint64_t nanoseconds(double seconds)
     return (uint64_t)(seconds * 1e9);
 }
 
-/* --served-model-name, else the name in the file, else the file's own name without its ending. */
+/* --served-model-name, else the file's own name without its ending: what the user typed, and unlike
+ * general.name it tells one quantization from another. */
 static void name_model(struct serve *serve, const struct config *config)
 {
-    const struct gguf *file = engine_gguf(serve->engine);
-    struct gguf_string name = {0};
-    const char *path = gguf_path(file);
+    const char *path = gguf_path(engine_gguf(serve->engine));
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    const char *ending = strrchr(base, '.');
+    struct gguf_string name = {base,
+                               ending && ending != base ? (size_t)(ending - base) : strlen(base)};
 
     if (*config->served_model_name)
         name = (struct gguf_string){config->served_model_name, strlen(config->served_model_name)};
-    else if (gguf_get_string(file, "general.name", &name, NULL) <= 0 || name.bytes == 0)
-        name = (struct gguf_string){base, strcspn(base, ".")};
-    (void)snprintf(serve->model_id, sizeof serve->model_id, "%.*s", (int)name.bytes, name.text);
+    gguf_string_print(name, serve->model_id, sizeof serve->model_id);
 }
 
 static int load_model(struct serve *serve, const struct config *config, struct fault *fault)
