@@ -1,4 +1,6 @@
-/* detok.c -- see detok.h. At most three bytes wait: the start of a character whose rest may still come. */
+/* detok.c -- see detok.h.
+ *
+ * At most three bytes wait: the start of a character whose rest may still come. */
 #include "engine/text/detok.h"
 
 #include <string.h>
@@ -12,8 +14,8 @@ void detok_init(struct detok *detok, const struct tokenizer *tokenizer, bool ski
     *detok = (struct detok){.tokenizer = tokenizer, .skip_special = skip_special};
 }
 
-/* Appends whole characters, U+FFFD for what can never be one, and returns how many bytes at the end (fewer
- * than four) are the start of one. */
+/* Appends whole characters, U+FFFD for what can never be one, and returns how many bytes at the end
+ * (fewer than four) are the start of one. */
 static size_t put_whole(const char *bytes, size_t count, struct buf *text)
 {
     size_t start = 0, at = 0, taken;
@@ -43,7 +45,7 @@ void detok_feed(struct detok *detok, int32_t token, struct buf *text)
     if (detok->skip_special && tokenizer_is_special(detok->tokenizer, token))
         return;
     piece = tokenizer_piece(detok->tokenizer, token, &count);
-    /* First the bytes that wait, a byte at a time until they are settled; then the piece where it lies. */
+    /* First what waits, a byte at a time until it is settled; then the piece where it lies. */
     while (detok->pending_bytes > 0 && used < count) {
         size_t left;
 

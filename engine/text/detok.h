@@ -1,7 +1,8 @@
 /* detok.h -- token ids to text, a token at a time, never half a character.
  *
- * Bytes wait until they are whole UTF-8. A byte that cannot become part of a character is U+FFFD at once; what
- * is pending at the end is one U+FFFD for each maximal ill-formed part. Constant work per token. */
+ * Bytes wait until they are whole UTF-8. A byte that cannot become part of a character is U+FFFD at
+ * once; what is pending at the end is one U+FFFD for each maximal ill-formed part. Constant work
+ * per token. */
 #ifndef WEFT_DETOK_H
 #define WEFT_DETOK_H
 

@@ -1,11 +1,11 @@
 /* merge.h -- joins neighbouring symbols, best pair first, until no pair is left to join.
  *
- *     h e l l o   ->   h e ll o   ->   h ell o  ...        symbols: a doubly linked list in one array
- *                                                          pairs:   a heap by (rank, position)
+ *     h e l l o   ->   h e ll o   ->   h ell o ...     symbols: a doubly linked list in one array
+ *                                                      pairs:   a heap by (rank, position)
  *
- * Each join adds at most two pairs to the heap, so n symbols take O(n log n) whatever the text is. Pairs that
- * an earlier join has used up stay in the heap and are told by their length: symbols only grow.
- * One workspace serves one encoding thread. */
+ * Each join adds at most two pairs to the heap, so n symbols take O(n log n) whatever the text is.
+ * Pairs that an earlier join has used up stay in the heap and are told by their length: symbols
+ * only grow. One workspace serves one encoding thread. */
 #ifndef WEFT_MERGE_H
 #define WEFT_MERGE_H
 

@@ -1,7 +1,8 @@
 /* normalize.c -- see normalize.h.
  *
- * utf8proc decomposes and composes; the order of combining marks between the two is made here, because
- * utf8proc sorts a run of marks by swapping neighbours, which takes hours for a megabyte of them. */
+ * utf8proc decomposes and composes; the order of combining marks between the two is made here,
+ * because utf8proc sorts a run of marks by swapping neighbours, which takes hours for a megabyte of
+ * them. */
 #include "engine/text/normalize.h"
 
 #include <errno.h>
@@ -54,8 +55,8 @@ static void order_marks(int32_t *text, size_t count, int32_t *spare)
     }
 }
 
-/* Returns how many characters were written. No canonical decomposition has more characters than twice the bytes
- * of what it replaces (two bytes become three at most, three become four). */
+/* Returns how many characters were written. No canonical decomposition has more characters than
+ * twice the bytes of what it replaces (two bytes become three at most, three become four). */
 static size_t decompose(const char *text, size_t bytes, int32_t *ret_characters)
 {
     size_t used = 0;

@@ -1,8 +1,8 @@
 /* pretokenizer.c -- see pretokenizer.h. The patterns are the published ones, rewritten in two ways.
  *
  * \s is spelled out as Unicode's White_Space: PCRE2's own has U+180E besides. A last
- * alternative such as \s+ that only takes what is left over is not needed: what lies between matches is a
- * piece too. */
+ * alternative such as \s+ that only takes what is left over is not needed: what lies between
+ * matches is a piece too. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/text/pretokenizer.h"
 

@@ -1,9 +1,9 @@
-/* specials.h -- the tokens that are recognized in a text before anything is merged: control tokens such as
- * <|im_start|>, and the user-defined ones.
+/* specials.h -- the tokens that are recognized in a text before anything is merged: control tokens
+ * such as <|im_start|>, and the user-defined ones.
  *
- * A trie over bytes; the leftmost match wins, and of those that start together the longest. The time for a
- * text is bounded by its length times SPECIAL_BYTES_MAX, and nearly always by its length. Embedded in the
- * tokenizer; immutable after init. */
+ * A trie over bytes; the leftmost match wins, and of those that start together the longest. The
+ * time for a text is bounded by its length times SPECIAL_BYTES_MAX, and nearly always by its
+ * length. Embedded in the tokenizer; immutable after init. */
 #ifndef WEFT_SPECIALS_H
 #define WEFT_SPECIALS_H
 
@@ -23,7 +23,7 @@ struct specials {
     bool starts[256]; /* bytes that some special token starts with */
 };
 
-/* E_CORRUPT for a special token longer than SPECIAL_BYTES_MAX. On failure nothing is left to free. */
+/* E_CORRUPT for one longer than SPECIAL_BYTES_MAX. On failure nothing is left to free. */
 int specials_init(struct specials *specials, const struct vocabulary *vocabulary,
                   struct fault *fault);
 void specials_fini(struct specials *specials);

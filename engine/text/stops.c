@@ -1,8 +1,8 @@
 /* stops.c -- see stops.h. A. Aho and M. Corasick, "Efficient string matching", CACM 18 (1975).
  *
- * A state is a node of the strings' trie: the longest end of the text that begins one of them. A node has as many
- * children as there are strings at most, and every step towards the root was paid for by a byte that went
- * away from it: constant work per byte. */
+ * A state is a node of the strings' trie: the longest end of the text that begins one of them. A
+ * node has as many children as there are strings at most, and every step towards the root was paid
+ * for by a byte that went away from it: constant work per byte. */
 #include "engine/text/stops.h"
 
 struct stop_node {

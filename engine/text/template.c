@@ -1,18 +1,21 @@
 /* template.c -- see template.h.
  *
- * A template is a program in Jinja. Here it is only recognized: written in one canonical way (white space between
- * tags and inside them as Jinja drops it, string literals decoded, their quotes become QUOTE), and then compared,
- * part by part, with the forms below, which all mean the same rendering. What differs in anything else is
- * refused, so a template is either rendered exactly or not at all.
+ * A template is a program in Jinja. Here it is only recognized: written in one canonical way (white
+ * space between tags and inside them as Jinja drops it, string literals decoded, their quotes
+ * become QUOTE), and then compared, part by part, with the forms below, which all mean the same
+ * rendering. What differs in anything else is refused, so a template is either rendered exactly or
+ * not at all.
  *
  *     {% for message in messages %}
- *         {% if loop.first and messages[0]['role'] != 'system' %}{{ PREAMBLE }}{% endif %}      (or without)
+ *         {% if loop.first and messages[0]['role'] != 'system' %}{{ PREAMBLE }}{% endif %}
  *         {{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
  *     {% endfor %}
  *     {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}
  *
- * White space: transformers renders with trim_blocks (the newline after a block tag goes) and lstrip_blocks
- * (blanks before one at the start of a line go). */
+ * The line with the preamble may be missing.
+ *
+ * White space: transformers renders with trim_blocks (the newline after a block tag goes) and
+ * lstrip_blocks (blanks before one at the start of a line go). */
 #include "engine/text/template.h"
 
 #include <stdint.h>
@@ -91,8 +94,8 @@ static bool scan_literal(struct scanner *scanner)
     return true;
 }
 
-/* One tag, the scanner behind its opening, up to and with `close`. A blank is kept between words only; a member
- * named with a dot is written with brackets. */
+/* One tag, the scanner behind its opening, up to and with `close`. A blank is kept between words
+ * only; a member named with a dot is written with brackets. */
 static bool scan_tag(struct scanner *scanner, const char *close)
 {
     struct buf *out = scanner->out;
@@ -130,7 +133,8 @@ static bool scan_tag(struct scanner *scanner, const char *close)
     }
 }
 
-/* Text between tags, cut as Jinja cuts it. `after_block`: a block tag ends before it; `strip`: its end had a '-'. */
+/* Text between tags, cut as Jinja cuts it. `after_block`: a block tag ends before it; `strip`: its
+ * end had a '-'. */
 static void scan_text(struct scanner *scanner, bool after_block, bool strip)
 {
     const char *start = scanner->at, *end, *line;
@@ -161,7 +165,7 @@ static void scan_text(struct scanner *scanner, bool after_block, bool strip)
     buf_put(scanner->out, start, (size_t)(end - start));
 }
 
-/* false: not to be read (an open tag, an escape that is not known, a comment, a control character). */
+/* false: not to be read (an open tag, an unknown escape, a comment, a control character). */
 static bool canonical(const char *text, size_t bytes, struct buf *ret_text)
 {
     struct scanner scanner = {text, text + bytes, ret_text};

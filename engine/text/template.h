@@ -1,8 +1,9 @@
 /* template.h -- a conversation to the prompt that the model was trained on.
  *
- * The template comes with the model. This version knows the ChatML family (<|im_start|>role ... <|im_end|>,
- * with or without a default system message that the template itself states); a model with another template is
- * refused for chat with a message that says so. Immutable after opening: any thread renders. */
+ * The template comes with the model. This version knows the ChatML family (<|im_start|>role ...
+ * <|im_end|>, with or without a default system message that the template itself states); a model
+ * with another template is refused for chat with a message that says so. Immutable after opening:
+ * any thread renders. */
 #ifndef WEFT_TEMPLATE_H
 #define WEFT_TEMPLATE_H
 
@@ -22,8 +23,8 @@ struct chat_message {
     size_t content_bytes;
 };
 
-/* Reads tokenizer.chat_template. Always succeeds for a readable file: a missing or foreign template is remembered,
- * and rendering says what is wrong. */
+/* Reads tokenizer.chat_template. Always succeeds for a readable file: a missing or foreign template
+ * is remembered, and rendering says what is wrong. */
 int chat_template_open_gguf(const struct gguf *file, struct chat_template **ret_template,
                             struct fault *fault);
 void chat_template_close(struct chat_template *template_); /* NULL is fine */

@@ -1,7 +1,7 @@
 /* tokenizer.h -- text to token ids and back, exactly as the model's makers do it.
  *
- * Immutable after opening: any number of threads encode at once. Encoding is linear in the input. Ill-formed
- * UTF-8 is read as one U+FFFD for each maximal ill-formed part. */
+ * Immutable after opening: any number of threads encode at once. Encoding is linear in the input.
+ * Ill-formed UTF-8 is read as one U+FFFD for each maximal ill-formed part. */
 #ifndef WEFT_TOKENIZER_H
 #define WEFT_TOKENIZER_H
 
@@ -30,7 +30,8 @@ enum {
     ENCODE_SPECIALS_AS_TEXT = 1 << 1, /* "<|im_start|>" in the text is plain text */
 };
 
-/* Faults: a model or pre-tokenizer name that is not known (named), a vocabulary that contradicts itself. */
+/* Faults: a model or pre-tokenizer name that is not known (named), a vocabulary that contradicts
+ * itself. */
 int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenizer,
                         struct fault *fault);
 void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
@@ -39,7 +40,8 @@ void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
                      unsigned flags, struct tokens *tokens, struct fault *fault);
 
-/* The bytes that a token adds to the text; possibly part of a character. Never NULL for id < count. */
+/* The bytes that a token adds to the text; possibly part of a character. Never NULL for id < count.
+ * */
 const char *tokenizer_piece(const struct tokenizer *tokenizer, int32_t id, size_t *ret_bytes);
 bool tokenizer_is_special(const struct tokenizer *tokenizer,
                           int32_t id); /* control token: hidden by default */
@@ -48,7 +50,8 @@ int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 int32_t tokenizer_find(const struct tokenizer *tokenizer,
                        const char *piece); /* a special token by name; -1 */
-/* Tokens that end generation: the file's eos and eot, and those known by name (<|im_end|>, <|endoftext|> ...). */
+/* Tokens that end generation: the file's eos and eot, and those known by name (<|im_end|>,
+ * <|endoftext|> ...). */
 uint32_t tokenizer_ends(const struct tokenizer *tokenizer, const int32_t **ret_ids);
 
 #endif

@@ -1,7 +1,7 @@
 /* tokenizer_bpe.c -- see tokenizer_bpe.h.
  *
- * Merges are a hash of pairs of ids. Nearly all pieces are words of a few bytes, for which looking through all
- * pairs for the best one beats any heap; long pieces go to merge.c. */
+ * Merges are a hash of pairs of ids. Nearly all pieces are words of a few bytes, for which looking
+ * through all pairs for the best one beats any heap; long pieces go to merge.c. */
 #include "engine/text/tokenizer_bpe.h"
 
 #include <inttypes.h>

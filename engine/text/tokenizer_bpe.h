@@ -1,8 +1,9 @@
 /* tokenizer_bpe.h -- byte-level byte-pair encoding (GPT-2's): "tokenizer.ggml.model" is "gpt2".
  *
- * A piece of the pre-tokenizer starts as one token a byte; the neighbouring pair of the lowest rank (its line in the
- * list of merges) is joined until none is left. A byte that has no token vanishes, and its neighbours meet.
- * Immutable after opening; any thread encodes, with a workspace of its own. */
+ * A piece of the pre-tokenizer starts as one token a byte; the neighbouring pair of the lowest rank
+ * (its line in the list of merges) is joined until none is left. A byte that has no token vanishes,
+ * and its neighbours meet. Immutable after opening; any thread encodes, with a workspace of its
+ * own. */
 #ifndef WEFT_TOKENIZER_BPE_H
 #define WEFT_TOKENIZER_BPE_H
 
@@ -16,7 +17,8 @@
 
 struct bpe;
 
-/* `vocabulary` must outlive it. Faults: no merges, one that names no tokens, an unknown pre-tokenizer. */
+/* `vocabulary` must outlive it. Faults: no merges, one that names no tokens, an unknown
+ * pre-tokenizer. */
 int bpe_open_gguf(const struct gguf *file, const struct vocabulary *vocabulary,
                   struct bpe **ret_bpe, struct fault *fault);
 void bpe_close(struct bpe *bpe);          /* NULL is fine */

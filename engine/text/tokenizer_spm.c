@@ -121,8 +121,8 @@ static int encode_spaced(const struct spm *spm, const char *text, size_t bytes,
     return r;
 }
 
-/* The pieces of the vocabulary are kept with plain spaces, so the text is too: U+2581, which stands for the space
- * in the makers' files, becomes one. */
+/* The pieces of the vocabulary are kept with plain spaces, so the text is too: U+2581, which stands
+ * for the space in the makers' files, becomes one. */
 int spm_encode(const struct spm *spm, const char *text, size_t bytes, struct merge_work *work,
                struct tokens *tokens, struct fault *fault)
 {

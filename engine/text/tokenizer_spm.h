@@ -1,10 +1,10 @@
 /* tokenizer_spm.h -- sentencepiece's byte-pair encoding with scores and byte fallback (Llama 2's):
  * "tokenizer.ggml.model" is "llama".
  *
- * A text starts as one symbol a character, spaces being part of pieces; the neighbouring pair whose joined text is a
- * token of the highest score joins until none is left. A character that is no token is spelled in byte
- * tokens. Each stretch between special tokens gets a space before it, as the file says.
- * Immutable after opening; any thread encodes, with a workspace of its own. */
+ * A text starts as one symbol a character, spaces being part of pieces; the neighbouring pair whose
+ * joined text is a token of the highest score joins until none is left. A character that is no
+ * token is spelled in byte tokens. Each stretch between special tokens gets a space before it, as
+ * the file says. Immutable after opening; any thread encodes, with a workspace of its own. */
 #ifndef WEFT_TOKENIZER_SPM_H
 #define WEFT_TOKENIZER_SPM_H
 

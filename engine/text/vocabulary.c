@@ -8,8 +8,8 @@
 
 /* ---- how files write pieces ---- */
 
-/* GPT-2 writes the printable bytes of Latin-1 as themselves and the 68 others, in order, as U+0100 and
- * up (OpenAI's bytes_to_unicode). Returns -1 for what is not in that alphabet. */
+/* GPT-2 writes the printable bytes of Latin-1 as themselves and the 68 others, in order, as U+0100
+ * and up (OpenAI's bytes_to_unicode). Returns -1 for what is not in that alphabet. */
 static int alphabet_byte(uint32_t character)
 {
     if ((character >= 33 && character <= 126) || (character >= 161 && character <= 172) ||

@@ -2,9 +2,9 @@
  *
  *     offsets  [ 0 | 1 | 4 | 9 ...      bytes  [ ! | t h e | h e l l o ...      slots  hash -> id
  *
- * Pieces are kept as the bytes that they add to a text, whatever the file writes for them. The index holds only
- * the tokens that plain text may become: never a control token, so that no text can smuggle one in by
- * merging. Embedded in the tokenizer; immutable after init. */
+ * Pieces are kept as the bytes that they add to a text, whatever the file writes for them. The
+ * index holds only the tokens that plain text may become: never a control token, so that no text
+ * can smuggle one in by merging. Embedded in the tokenizer; immutable after init. */
 #ifndef WEFT_VOCABULARY_H
 #define WEFT_VOCABULARY_H
 
@@ -54,8 +54,8 @@ const char *vocabulary_piece(const struct vocabulary *vocabulary, int32_t id, si
 /* The token that is exactly these bytes; of equal ones the last. -1: none. */
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *bytes, size_t count);
 
-/* Turns a piece as the file writes it into its bytes (at most raw.bytes of them) and returns their number.
- * A byte-level piece with a character outside the alphabet stands for itself. */
+/* Turns a piece as the file writes it into its bytes (at most raw.bytes of them) and returns their
+ * number. A byte-level piece with a character outside the alphabet stands for itself. */
 size_t piece_decode(enum piece_coding coding, struct gguf_string raw, char *ret_bytes);
 
 #endif

@@ -9,9 +9,8 @@
  *     top_k: the buckets up to the k-th    `----------------'                    each
  *     top_p: until what lies further out is certainly less than 1 - p
  *
- * and the exact border inside them is found by a weighted quickselect. Sums run in fixed order and
- * nothing here depends on the instruction set (no fused multiply-add), so a row gives the same
- * token everywhere.
+ * and the exact border inside them is found by a weighted quickselect. Nothing here depends on the
+ * machine or on other rows: a row gives the same token everywhere.
  *
  * Thread: any; all state is the caller's. */
 #include "kernels/cpu/sample.h"
@@ -20,16 +19,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cpu/logits.h"
+
 enum {
-    LANES = 16,  /* independent float sums: wide enough for every vector unit */
-    BLOCK = 256, /* logits a block sum covers; block sums add up in double */
+    BLOCK = LOGITS_BLOCK,
     DISTANCE_BUCKETS = 512,
     SELECT_SMALL = 24, /* below this an insertion sort is quicker than partitioning */
 };
 static const float BUCKETS_PER_NAT = 8.0f;
-/* exp(-87) is the smallest result that is a normal float; what lies below weighs nothing. */
-static const float EXPONENT_LOW = -87.0f;
-static const int32_t EXPONENT_LOW_BITS = 0x42ae0000; /* of 87.0f */
 
 /* ---- random numbers ---- */
 
@@ -60,199 +57,6 @@ float sample_uniform(uint64_t seed, uint32_t stream, uint32_t position)
 
     sample_philox(counter, key, words);
     return (float)(words[0] >> 8) * 0x1p-24f;
-}
-
-/* ---- passes over a row, compiled once for each instruction set ---- */
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* Said as vectors because gcc does not vectorise a loop with a selection in it under strict
- * floating-point rules. */
-typedef float lanes_f32 __attribute__((vector_size(4 * LANES)));
-typedef int32_t lanes_i32 __attribute__((vector_size(4 * LANES)));
-
-/* exp(x) for x <= 0 or NaN, relative error below 2e-7, exactly 1 at 0; 0 below EXPONENT_LOW and for
- * NaN. Cut down to n ln 2 + r with |r| <= 0.35, then a Taylor polynomial. The same steps for one
- * number and for LANES. */
-#define EXP_N(x)    ((x)*1.44269504f - 0.5f)
-#define EXP_R(x, n) (((x) - (n)*0.693145752f) - (n)*1.42860677e-6f)
-#define EXP_P(r)                                                                                \
-    (((((((1.0f / 5040.0f * (r) + 1.0f / 720.0f) * (r) + 1.0f / 120.0f) * (r) + 1.0f / 24.0f) * \
-            (r) +                                                                               \
-        1.0f / 6.0f) *                                                                          \
-           (r) +                                                                                \
-       0.5f) *                                                                                  \
-          (r) +                                                                                 \
-      1.0f) *                                                                                   \
-         (r) +                                                                                  \
-     1.0f)
-
-static float exp_negative(float x)
-{
-    float n, scale;
-    int32_t exponent, bits;
-
-    if (!(x >= EXPONENT_LOW))
-        return 0.0f;
-    exponent = (int32_t)EXP_N(x);
-    n = (float)exponent;
-    bits = (exponent + 127) << 23;
-    memcpy(&scale, &bits, sizeof scale);
-    return EXP_P(EXP_R(x, n)) * scale;
-}
-
-/* gcc compares vectors wider than the machine's one element at a time, so the range is checked in
- * the bits: of a negative number they rise with its size, and NaN's lie above all others. */
-INLINE void exp_lanes(lanes_f32 *x)
-{
-    lanes_i32 size = (lanes_i32)*x & 0x7fffffff;
-    lanes_i32 normal = ~((EXPONENT_LOW_BITS - size) >> 31), exponent;
-    lanes_f32 at = (lanes_f32)((lanes_i32)*x & normal), n, r;
-
-    exponent = __builtin_convertvector(EXP_N(at), lanes_i32);
-    n = __builtin_convertvector(exponent, lanes_f32);
-    r = EXP_R(at, n);
-    at = EXP_P(r) * (lanes_f32)((exponent + 127) << 23);
-    *x = (lanes_f32)((lanes_i32)at & normal);
-}
-
-INLINE void lanes_read(lanes_f32 *ret_lanes, const float *from)
-{
-    memcpy(ret_lanes, from, sizeof *ret_lanes);
-}
-
-/* The largest value that is not NaN; -INFINITY when there is none. */
-INLINE float row_max_body(const float *row, uint32_t count)
-{
-    lanes_f32 best = (lanes_f32){0} - INFINITY, x;
-    float max = -INFINITY;
-    uint32_t i = 0;
-
-    for (; i + LANES <= count; i += LANES) {
-        lanes_read(&x, row + i);
-        lanes_i32 better = x > best;
-        best = (lanes_f32)(((lanes_i32)x & better) | ((lanes_i32)best & ~better));
-    }
-    for (; i < count; i++)
-        max = row[i] > max ? row[i] : max;
-    for (int j = 0; j < LANES; j++)
-        max = best[j] > max ? best[j] : max;
-    return max;
-}
-
-/* Sums a block in LANES partial sums; always the same order. */
-INLINE float block_sum_body(const float *block)
-{
-    lanes_f32 sums = {0}, x;
-    float sum = 0.0f;
-
-    for (int i = 0; i < BLOCK; i += LANES) {
-        lanes_read(&x, block + i);
-        sums += x;
-    }
-    for (int j = 0; j < LANES; j++)
-        sum += sums[j];
-    return sum;
-}
-
-/* The weights of one block, stored and summed as block_sum_body() does. `to` may be `from`. */
-INLINE float block_weigh(const float *from, float max, float inverse, float *to)
-{
-    lanes_f32 sums = {0}, x;
-    float sum = 0.0f;
-
-    for (int i = 0; i < BLOCK; i += LANES) {
-        lanes_read(&x, from + i);
-        x = (x - max) * inverse;
-        exp_lanes(&x);
-        memcpy(to + i, &x, sizeof x);
-        sums += x;
-    }
-    for (int j = 0; j < LANES; j++)
-        sum += sums[j];
-    return sum;
-}
-
-/* Sum of the weights; also stores them where `weights` is not NULL (it may be the row itself). */
-INLINE double row_weigh_body(const float *row, uint32_t count, float max, float inverse,
-                             float *weights)
-{
-    float block[BLOCK];
-    double total = 0.0;
-    uint32_t whole = count / BLOCK * BLOCK, rest = count - whole;
-
-    for (uint32_t i = 0; i < whole; i += BLOCK)
-        total += (double)block_weigh(row + i, max, inverse, weights ? weights + i : block);
-    if (rest > 0) {
-        memcpy(block, row + whole, rest * sizeof *block);
-        for (uint32_t i = rest; i < BLOCK; i++)
-            block[i] = -INFINITY;
-        total += (double)block_weigh(block, max, inverse, block);
-        if (weights)
-            memcpy(weights + whole, block, rest * sizeof *block);
-    }
-    return total;
-}
-
-INLINE uint32_t row_greater_body(const float *row, uint32_t count, float value)
-{
-    uint32_t greater = 0;
-
-    for (uint32_t i = 0; i < count; i++)
-        greater += row[i] > value;
-    return greater;
-}
-
-struct passes {
-    float (*max)(const float *row, uint32_t count);
-    double (*weigh)(const float *row, uint32_t count, float max, float inverse, float *weights);
-    double (*sum)(const float *row, uint32_t count, float max, float inverse);
-    float (*block_sum)(const float *block);
-    uint32_t (*greater)(const float *row, uint32_t count, float value);
-};
-
-#define PASSES(suffix, attribute)                                                                 \
-    attribute static float row_max_##suffix(const float *row, uint32_t count)                     \
-    {                                                                                             \
-        return row_max_body(row, count);                                                          \
-    }                                                                                             \
-    attribute static double row_weigh_##suffix(const float *row, uint32_t count, float max,       \
-                                               float inverse, float *weights)                     \
-    {                                                                                             \
-        return row_weigh_body(row, count, max, inverse, weights);                                 \
-    }                                                                                             \
-    attribute static double row_sum_##suffix(const float *row, uint32_t count, float max,         \
-                                             float inverse)                                       \
-    {                                                                                             \
-        return row_weigh_body(row, count, max, inverse, NULL);                                    \
-    }                                                                                             \
-    attribute static float block_sum_##suffix(const float *block)                                 \
-    {                                                                                             \
-        return block_sum_body(block);                                                             \
-    }                                                                                             \
-    attribute static uint32_t row_greater_##suffix(const float *row, uint32_t count, float value) \
-    {                                                                                             \
-        return row_greater_body(row, count, value);                                               \
-    }                                                                                             \
-    static const struct passes passes_##suffix = {row_max_##suffix, row_weigh_##suffix,           \
-                                                  row_sum_##suffix, block_sum_##suffix,           \
-                                                  row_greater_##suffix}
-
-PASSES(plain, );
-#ifdef __x86_64__
-PASSES(avx2, __attribute__((target("avx2"))));
-PASSES(avx512, __attribute__((target("avx512f"))));
-#endif
-
-static const struct passes *passes_get(void)
-{
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f"))
-        return &passes_avx512;
-    if (__builtin_cpu_supports("avx2"))
-        return &passes_avx2;
-#endif
-    return &passes_plain;
 }
 
 /* ---- processors that change single logits ---- */
@@ -366,7 +170,7 @@ struct ranking {
 
 static float weight_of(const struct ranking *ranking, float logit)
 {
-    return exp_negative((logit - ranking->max) * ranking->inverse);
+    return logits_exp((logit - ranking->max) * ranking->inverse);
 }
 
 static float key_of(const struct ranking *ranking, float logit)
@@ -491,7 +295,7 @@ static uint32_t last_bucket(const float *row, uint32_t vocabulary,
     for (bucket = DISTANCE_BUCKETS - 1; bucket > 0; bucket--) {
         float edge = -(float)bucket / BUCKETS_PER_NAT * ranking->inverse;
 
-        tail += counts[bucket] * (double)exp_negative(edge);
+        tail += counts[bucket] * (double)logits_exp(edge);
         if (tail >= spare)
             break;
     }
@@ -555,7 +359,7 @@ static uint32_t filter(const float *row, const struct sample_params *params,
     double total = 0.0;
 
     if (cuts_p(params) && !cut_k)
-        total = passes_get()->sum(row, vocabulary, ranking->max, ranking->inverse);
+        total = logits_weigh(row, vocabulary, ranking->max, ranking->inverse, NULL);
     count = gather(row, vocabulary, least_logit(row, vocabulary, params, ranking, total), all);
     if (cut_k && params->top_k < count) {
         struct ranking counting = *ranking;
@@ -610,20 +414,19 @@ static int32_t first_allowed(const struct sample_params *params, uint32_t vocabu
 static int32_t draw_from_row(const float *row, float uniform, const struct ranking *ranking,
                              struct sample_scratch *scratch)
 {
-    const struct passes *passes = passes_get();
     float *weights = scratch->logits;
     uint32_t vocabulary = scratch->vocabulary, last = 0;
     double target, sum = 0.0;
 
     target =
-        (double)uniform * passes->weigh(row, vocabulary, ranking->max, ranking->inverse, weights);
+        (double)uniform * logits_weigh(row, vocabulary, ranking->max, ranking->inverse, weights);
     for (uint32_t start = 0; start < vocabulary; start += BLOCK) {
         uint32_t length = vocabulary - start < BLOCK ? vocabulary - start : BLOCK;
         float block[BLOCK] = {0};
         double block_sum;
 
         memcpy(block, weights + start, length * sizeof *block);
-        block_sum = (double)passes->block_sum(block);
+        block_sum = (double)logits_block_sum(block);
         if (block_sum <= 0.0 || sum + block_sum <= target) {
             sum += block_sum;
             continue;
@@ -658,7 +461,7 @@ static struct ranking prepare(const float *logits, const struct sample_params *p
                               struct sample_scratch *scratch, const float **ret_row)
 {
     const float *row = process(logits, params, scratch);
-    float max = passes_get()->max(row, scratch->vocabulary);
+    float max = logits_max(row, scratch->vocabulary);
 
     if (max > FLT_MAX) { /* infinite: from here on all differences have to be numbers */
         for (uint32_t i = 0; i < scratch->vocabulary; i++)
@@ -747,18 +550,17 @@ uint32_t sample_keep(const float *logits, const struct sample_params *params,
 
 float sample_log_sum(const float *logits, uint32_t vocabulary)
 {
-    const struct passes *passes = passes_get();
-    float max = passes->max(logits, vocabulary);
+    float max = logits_max(logits, vocabulary);
 
     if (isinf(max))
         return max;
-    return (float)((double)max + log(passes->sum(logits, vocabulary, max, 1.0f)));
+    return (float)((double)max + log(logits_weigh(logits, vocabulary, max, 1.0f, NULL)));
 }
 
 uint32_t sample_rank(const float *logits, uint32_t vocabulary, int32_t token)
 {
     float value = isnan(logits[token]) ? -INFINITY : logits[token];
-    uint32_t rank = 1 + passes_get()->greater(logits, vocabulary, value);
+    uint32_t rank = 1 + logits_greater(logits, vocabulary, value);
 
     for (int32_t i = 0; i < token; i++)
         rank += logits[i] == value || (value == -INFINITY && isnan(logits[i]));
@@ -768,7 +570,6 @@ uint32_t sample_rank(const float *logits, uint32_t vocabulary, int32_t token)
 void sample_top(const float *logits, uint32_t vocabulary, uint32_t count,
                 struct sample_candidate *ret_top)
 {
-    const struct passes *passes = passes_get();
     uint32_t filled = 0;
 
     if (count == 0)
@@ -777,7 +578,7 @@ void sample_top(const float *logits, uint32_t vocabulary, uint32_t count,
         uint32_t end = vocabulary - start < BLOCK ? vocabulary : start + BLOCK;
 
         /* Most blocks hold nothing that is good enough. */
-        if (filled == count && passes->max(logits + start, end - start) <= ret_top[count - 1].value)
+        if (filled == count && logits_max(logits + start, end - start) <= ret_top[count - 1].value)
             continue;
         for (uint32_t i = start; i < end; i++) {
             float value = isnan(logits[i]) ? -INFINITY : logits[i];
