@@ -1,0 +1,378 @@
+/* test_tokenizer.c -- protects: ids, pieces and decoded text of real tokenizers, equal to those of
+ * their makers' libraries on hundreds of texts chosen to break tokenizers.
+ *
+ * Byte-level BPE: SmolLM2 as its GGUF has it; Qwen 3 (NFC) and Llama 3.1 (whole pieces) from their
+ * tokenizer.json, rewritten as GGUF metadata here; llama.cpp's own vocabulary tests for GPT-2,
+ * Falcon, DeepSeek Coder and, for sentencepiece's BPE, Llama 2. Data: WEFT_GOLDENS/tokenizers, and
+ * the vocabularies in the folder `tokenizers` beside it. */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "engine/gguf.h"
+#include "engine/text/detok.h"
+#include "engine/text/tokenizer.h"
+#include "tests/lib/gguf_stream.h"
+#include "tests/lib/goldens.h"
+
+struct model {
+    char *bytes;
+    struct gguf *file;
+    struct tokenizer *tokenizer;
+};
+
+static void model_open(struct model *model, struct gguf *file, char *bytes)
+{
+    struct fault fault = {0};
+
+    assert_non_null(file);
+    model->bytes = bytes;
+    model->file = file;
+    if (tokenizer_open_gguf(file, &model->tokenizer, &fault) < 0)
+        fail_msg("%s", fault.message);
+}
+
+static void model_open_command(struct model *model, const char *command)
+{
+    struct gguf *file = NULL;
+    size_t bytes;
+    char *data = command_output(command, &bytes);
+
+    assert_int_equal(gguf_open_memory(data, bytes, "vocabulary", &file, NULL), 0);
+    model_open(model, file, data);
+}
+
+static void model_close(struct model *model)
+{
+    tokenizer_close(model->tokenizer);
+    gguf_close(model->file);
+    free(model->bytes);
+}
+
+/* ---- tokenizer.json as GGUF ---- */
+
+struct token_text {
+    const char *text;
+    size_t bytes;
+    uint32_t type; /* 0: the id is not used */
+};
+
+static struct token_text *collect_tokens(const json_t *from, uint32_t *ret_count)
+{
+    const json_t *vocabulary = json_object_get(json_object_get(from, "model"), "vocab"), *value;
+    const json_t *added = json_object_get(from, "added_tokens");
+    struct token_text *tokens = calloc(1 << 19, sizeof *tokens);
+    uint32_t count = 0;
+    const char *key;
+    size_t i;
+
+    assert_non_null(tokens);
+    json_object_foreach((json_t *)vocabulary, key, value)
+    {
+        uint32_t id = (uint32_t)json_integer_value(value);
+
+        assert_true(id < 1 << 19);
+        tokens[id] = (struct token_text){key, strlen(key), 1};
+        count = id >= count ? id + 1 : count;
+    }
+    json_array_foreach(added, i, value)
+    {
+        uint32_t id = (uint32_t)json_integer_value(json_object_get(value, "id"));
+        bool special = json_is_true(json_object_get(value, "special"));
+        const json_t *content = json_object_get(value, "content");
+
+        assert_true(id < 1 << 19);
+        tokens[id] = (struct token_text){json_string_value(content), json_string_length(content),
+                                         special ? 3 : 4};
+        count = id >= count ? id + 1 : count;
+    }
+    *ret_count = count;
+    return tokens;
+}
+
+static void write_merges(struct gguf_stream *stream, const json_t *merges)
+{
+    const json_t *value;
+    size_t i;
+
+    gguf_stream_array(stream, "tokenizer.ggml.merges", GGUF_STRING, json_array_size(merges));
+    json_array_foreach(merges, i, value)
+    {
+        char line[4096];
+
+        if (json_is_array(value))
+            snprintf(line, sizeof line, "%s %s", json_string_value(json_array_get(value, 0)),
+                     json_string_value(json_array_get(value, 1)));
+        else
+            snprintf(line, sizeof line, "%s", json_string_value(value));
+        gguf_stream_text(stream, line, strlen(line));
+    }
+}
+
+static void model_open_json(struct model *model, const char *command, const char *pre,
+                            const char *bos)
+{
+    json_t *from = command_json(command);
+    struct gguf_stream stream;
+    struct token_text *tokens;
+    uint32_t count;
+
+    tokens = collect_tokens(from, &count);
+    gguf_stream_open(&stream);
+    gguf_stream_string(&stream, "tokenizer.ggml.model", "gpt2");
+    gguf_stream_string(&stream, "tokenizer.ggml.pre", pre);
+    gguf_stream_array(&stream, "tokenizer.ggml.tokens", GGUF_STRING, count);
+    for (uint32_t id = 0; id < count; id++)
+        gguf_stream_text(&stream, tokens[id].text, tokens[id].bytes);
+    gguf_stream_array(&stream, "tokenizer.ggml.token_type", GGUF_U32, count);
+    for (uint32_t id = 0; id < count; id++)
+        gguf_stream_u32(&stream, tokens[id].type > 0 ? tokens[id].type : 5);
+    write_merges(&stream, json_object_get(json_object_get(from, "model"), "merges"));
+    for (uint32_t id = 0; bos && id < count; id++)
+        if (tokens[id].text && strcmp(tokens[id].text, bos) == 0)
+            gguf_stream_number(&stream, "tokenizer.ggml.bos_token_id", id);
+    free(tokens);
+    json_decref(from);
+    model_open(model, gguf_stream_finish(&stream), stream.bytes);
+}
+
+/* ---- comparing ---- */
+
+static void check_ids(const struct model *model, const json_t *one, const char *text, size_t bytes,
+                      unsigned flags, const char *key)
+{
+    const json_t *ids = json_object_get(one, key);
+    struct fault fault = {0};
+    struct tokens tokens;
+
+    if (!ids)
+        ids = json_object_get(one, "ids");
+    tokens_init(&tokens, 1 << 20);
+    if (tokenizer_encode(model->tokenizer, text, bytes, flags, &tokens, &fault) < 0)
+        fail_msg("%s", fault.message);
+    for (size_t i = 0; i < tokens.count || i < json_array_size(ids); i++) {
+        int64_t expected = json_integer_value(json_array_get(ids, i));
+
+        if (i >= json_array_size(ids) || i >= tokens.count || tokens.ids[i] != expected)
+            fail_msg("case %s (%s): token %zu of %zu is %d, not %" PRId64 " (of %zu)",
+                     json_string_value(json_object_get(one, "id")), key, i, tokens.count,
+                     i < tokens.count ? tokens.ids[i] : -1, expected, json_array_size(ids));
+    }
+    tokens_fini(&tokens);
+}
+
+static void check_raw_bytes(const struct model *model, const json_t *one)
+{
+    const char *hex = json_string_value(json_object_get(one, "raw_hex"));
+    size_t bytes = hex ? strlen(hex) / 2 : 0;
+    char *raw;
+
+    if (!hex)
+        return;
+    raw = malloc(bytes + 1);
+    assert_non_null(raw);
+    for (size_t i = 0; i < bytes; i++)
+        raw[i] = (char)strtol((char[]){hex[2 * i], hex[2 * i + 1], 0}, NULL, 16);
+    check_ids(model, one, raw, bytes, 0, "ids");
+    free(raw);
+}
+
+static void check_pieces(const struct model *model, const json_t *one)
+{
+    const json_t *ids = json_object_get(one, "ids"), *pieces = json_object_get(one, "pieces_hex");
+    const json_t *value;
+    size_t i;
+
+    json_array_foreach(pieces, i, value)
+    {
+        const char *hex = json_string_value(value);
+        int32_t id = (int32_t)json_integer_value(json_array_get(ids, i));
+        size_t bytes;
+        const char *piece = tokenizer_piece(model->tokenizer, id, &bytes);
+
+        assert_int_equal(bytes, strlen(hex) / 2);
+        for (size_t j = 0; j < bytes; j++)
+            assert_int_equal((uint8_t)piece[j],
+                             strtol((char[]){hex[2 * j], hex[2 * j + 1], 0}, NULL, 16));
+    }
+}
+
+static void check_decoded(const struct model *model, const json_t *one, bool skip_special)
+{
+    const json_t *ids = json_object_get(one, "ids"), *value;
+    const json_t *expected = json_object_get(one, skip_special ? "decoded_skip" : "decoded");
+    struct detok detok;
+    struct buf text;
+    size_t i;
+
+    if (!expected)
+        expected = json_object_get(one, "decoded");
+    if (!expected || json_is_true(json_object_get(one, "decoded_differs_from_lossy_bytes")))
+        return;
+    buf_init(&text, 16 << 20);
+    detok_init(&detok, model->tokenizer, skip_special);
+    json_array_foreach(ids, i, value) detok_feed(&detok, (int32_t)json_integer_value(value), &text);
+    detok_flush(&detok, &text);
+    if (text.bytes != json_string_length(expected) ||
+        memcmp(buf_string(&text), json_string_value(expected), text.bytes) != 0)
+        fail_msg("case %s decodes to '%s', not '%s'", json_string_value(json_object_get(one, "id")),
+                 buf_string(&text), json_string_value(expected));
+    buf_fini(&text);
+}
+
+static void check_cases(const struct model *model, const json_t *cases, size_t least)
+{
+    const json_t *one;
+    size_t i;
+
+    assert_true(json_array_size(cases) >= least);
+    json_array_foreach(cases, i, one)
+    {
+        const json_t *text = json_object_get(one, "text");
+
+        if (text) {
+            const char *from = json_string_value(text);
+            size_t bytes = json_string_length(text);
+
+            check_ids(model, one, from, bytes, 0, "ids");
+            check_ids(model, one, from, bytes, ENCODE_ADD_SPECIAL, "ids_special");
+            check_ids(model, one, from, bytes, ENCODE_SPECIALS_AS_TEXT, "ids_specials_as_text");
+            check_raw_bytes(model, one);
+        }
+        check_pieces(model, one);
+        check_decoded(model, one, false);
+        check_decoded(model, one, true);
+    }
+}
+
+static void check_reference(struct model *model, const char *name)
+{
+    char command[4096];
+    json_t *reference;
+
+    snprintf(command, sizeof command, "xz -dc '%s/tokenizers/%s.json.xz'", goldens_folder(), name);
+    reference = command_json(command);
+    check_cases(model, json_object_get(reference, "cases"), 500);
+    check_cases(model, json_object_get(reference, "decode_only"), 60);
+    json_decref(reference);
+    model_close(model);
+}
+
+/* ---- the tokenizers ---- */
+
+static void test_smollm2(void **state)
+{
+    struct model model;
+    char command[4096];
+
+    (void)state;
+    snprintf(command, sizeof command, "tar -xJOf '%s/../tokenizers/smollm2_gguf.tar.xz' '%s'",
+             goldens_folder(), "smollm2_gguf/smollm2_vocab.gguf");
+    model_open_command(&model, command);
+    check_reference(&model, "smollm2_gguf");
+}
+
+static void test_qwen3(void **state)
+{
+    struct model model;
+    char command[4096];
+
+    (void)state;
+    snprintf(command, sizeof command, "tar -xJOf '%s/../tokenizers/qwen3.tar.xz' '%s'",
+             goldens_folder(), "qwen3/tokenizer.json");
+    model_open_json(&model, command, "qwen2", NULL);
+    check_reference(&model, "qwen3");
+}
+
+static void test_llama3(void **state)
+{
+    struct model model;
+    char command[4096];
+
+    (void)state;
+    snprintf(command, sizeof command, "tar -xJOf '%s/../tokenizers/llama3_1.tar.xz' '%s'",
+             goldens_folder(), "llama3_1/tokenizer.json");
+    model_open_json(&model, command, "llama-bpe", "<|begin_of_text|>");
+    check_reference(&model, "llama3_1");
+}
+
+static void check_ggml(const char *name)
+{
+    struct model model;
+    char command[4096];
+    const json_t *one;
+    json_t *reference;
+    size_t i;
+
+    snprintf(command, sizeof command, "xz -dc '%s/tokenizers/ggml_vocab/%s.gguf.xz'",
+             goldens_folder(), name);
+    model_open_command(&model, command);
+    snprintf(command, sizeof command, "cat '%s/tokenizers/ggml_vocab/%s.json'", goldens_folder(),
+             name);
+    reference = command_json(command);
+    assert_int_equal(json_array_size(json_object_get(reference, "cases")), 47);
+    json_array_foreach(json_object_get(reference, "cases"), i, one)
+    {
+        const json_t *text = json_object_get(one, "text");
+
+        check_ids(&model, one, json_string_value(text), json_string_length(text), 0, "ids");
+    }
+    json_decref(reference);
+    model_close(&model);
+}
+
+static void test_ggml_vocabularies(void **state)
+{
+    (void)state;
+    check_ggml("gpt-2");
+    check_ggml("falcon");
+    check_ggml("deepseek-coder");
+    check_ggml("llama-spm");
+}
+
+/* The prompts whose continuations the engine is compared with. */
+static void test_demo_prompts(void **state)
+{
+    struct model model = {0};
+    struct gguf *file = NULL;
+    const json_t *one;
+    json_t *reference;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(gguf_open(demo_model(), &file, NULL), 0);
+    model_open(&model, file, NULL);
+    reference = command_json("cat tests/data/smollm2_q4_1.json");
+    assert_true(json_array_size(json_object_get(reference, "cases")) >= 10);
+    json_array_foreach(json_object_get(reference, "cases"), i, one)
+    {
+        const json_t *text = json_object_get(one, "rendered");
+        json_t *expected = json_pack("{s:O,s:O}", "id", json_object_get(one, "id"), "ids",
+                                     json_object_get(one, "prompt_token_ids"));
+
+        if (!text)
+            text = json_object_get(one, "input");
+        assert_non_null(expected);
+        check_ids(&model, expected, json_string_value(text), json_string_length(text), 0, "ids");
+        json_decref(expected);
+    }
+    json_decref(reference);
+    model_close(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_smollm2),      cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_llama3),       cmocka_unit_test(test_ggml_vocabularies),
+        cmocka_unit_test(test_demo_prompts),
+    };
+
+    return cmocka_run_group_tests_name("golden/tokenizer", tests, NULL, NULL);
+}
