@@ -62,7 +62,6 @@ static void connection_open(struct http *http, struct MHD_Connection *mhd, void 
     if (connection->next)
         connection->next->before = connection;
     http->connections = connection;
-    http->connection_count++;
 }
 
 static void connection_close(struct http *http, struct http_connection *connection)
@@ -76,7 +75,6 @@ static void connection_close(struct http *http, struct http_connection *connecti
         connection->before->next = connection->next;
     else
         http->connections = connection->next;
-    http->connection_count--;
     free(connection);
 }
 
@@ -253,14 +251,4 @@ void http_quiesce(struct http *http)
 
     if (fd != MHD_INVALID_SOCKET)
         (void)close(fd);
-}
-
-uint32_t http_request_count(const struct http *http)
-{
-    return http->request_count;
-}
-
-uint32_t http_connection_count(const struct http *http)
-{
-    return http->connection_count;
 }

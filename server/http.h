@@ -63,8 +63,6 @@ void http_tick(struct http *http);
 void http_drain(struct http *http);
 /* Stops listening: new connections are refused, open ones go on. */
 void http_quiesce(struct http *http);
-uint32_t http_request_count(const struct http *http); /* between begin and done */
-uint32_t http_connection_count(const struct http *http);
 
 /* About a request; texts are lent until `done`. */
 const char *http_method(const struct http_request *request);

@@ -24,8 +24,6 @@ struct http {
     bool closed;              /* a connection closed in this run: run again (http_pump says why) */
     bool draining;
     bool closing; /* http_close(): no request may go to sleep any more */
-    uint32_t request_count;
-    uint32_t connection_count;
     struct http_request *requests;
     struct http_connection *connections;
 };

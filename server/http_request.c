@@ -100,7 +100,6 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *mhd, cons
     if (request->next)
         request->next->before = request;
     http->requests = request;
-    http->request_count++;
     connection->deadline_ns = clock_now() + BODY_GRACE_SECONDS * NS_PER_SECOND;
     *ret_request = request;
 
@@ -163,7 +162,6 @@ void http_on_completed(void *data, struct MHD_Connection *connection, void **ret
         request->before->next = request->next;
     else
         http->requests = request->next;
-    http->request_count--;
     free(request);
 }
 
