@@ -32,8 +32,8 @@ static void on_hang_up(void *data)
     request->watch = NULL;
     request->gone = true;
     if (!request->parked) {
-        /* The daemon reads a body, or writes to a full socket, only when an edge tells it to, and an end
-         * that came together with the last bytes gives none: shutting down is one. */
+        /* The daemon reads a body, or writes to a full socket, only when an edge tells it to,
+         * and an end that came together with the last bytes gives none: shutting down is one. */
         (void)shutdown(request->connection->fd, SHUT_RDWR);
         request->http->work = true;
     }

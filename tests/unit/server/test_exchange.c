@@ -1,6 +1,6 @@
-/* test_exchange.c -- protects the life of an exchange against what a healthy scheduler rarely does: full rings,
- * a device that fails, steps that stop. The HTTP side is real, down to the sockets; the scheduler and the
- * answers are fakes that this file holds in its hand.
+/* test_exchange.c -- protects the life of an exchange against what a healthy scheduler rarely
+ * does: full rings, a device that fails, steps that stop. The HTTP side is real, down to the
+ * sockets; the scheduler and the answers are fakes that this file holds in its hand.
  *
  * The loop runs on a thread of its own; each test is a client on the main thread. */
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@
 
 enum { EVENTS_MAX = 256, CANCELS_MAX = 16, STOP_TOKEN = 77, PATIENCE_SECONDS = 20 };
 
-/* --- the fake scheduler: what the loop calls, and what a test sees and sets -------------------- */
+/* --- the fake scheduler: what the loop calls, and what a test sees and sets --- */
 
 struct scheduler {
     pthread_mutex_t lock;
@@ -104,7 +104,7 @@ void scheduler_stats_get(const struct scheduler *s, struct scheduler_stats *ret_
     (void)pthread_mutex_unlock(&((struct scheduler *)s)->lock);
 }
 
-/* --- the fake endpoint: a body is "stream", "whole", or bad ------------------------------------- */
+/* --- the fake endpoint: a body is "stream", "whole", or bad --- */
 
 struct reply {
     bool streams;
@@ -199,7 +199,7 @@ void openai_model_body(const struct openai_context *context, struct buf *body)
     openai_models_body(context, body);
 }
 
-/* --- the server around them ----------------------------------------------------------------------- */
+/* --- the server around them --- */
 
 struct fixture {
     struct server server;
@@ -302,7 +302,7 @@ static int close_fixture(void **state)
     return 0;
 }
 
-/* --- what a test does ------------------------------------------------------------------------------ */
+/* --- what a test does --- */
 
 static int client_open(const struct fixture *f)
 {

@@ -1,5 +1,6 @@
-/* test_limits.c -- protects the small rules about headers, waiting and health: what a client may send us to
- * echo and log, which bodies are taken, and what a refused client and a probe are told. */
+/* test_limits.c -- protects the small rules about headers, waiting and health: what a client may
+ * send us to echo and log, which bodies are taken, and what a refused client and a probe are
+ * told. */
 #include "server/limits.h"
 
 #include <math.h>

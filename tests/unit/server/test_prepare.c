@@ -1,5 +1,6 @@
-/* test_prepare.c -- protects the prepare threads: every job comes back once with its result, the number
- * outstanding is bounded, and closing frees what nobody took. The endpoint is a fake that counts. */
+/* test_prepare.c -- protects the prepare threads: every job comes back once with its result, the
+ * number outstanding is bounded, and closing frees what nobody took. The endpoint is a fake that
+ * counts. */
 #include "server/prepare.h"
 
 #include <setjmp.h>
