@@ -1,87 +1,94 @@
-/* policy.c -- the plan of one step. Quadratic in the rows at worst, with a few hundred rows and
- * small steps: some microseconds, while the step before it runs. */
+/* policy.c -- the plan of one step: a few passes over the rows, made while the step before runs. */
 #include "scheduler/policy.h"
 
-enum {
-    AGEING = 4, /* a step of waiting makes a prompt count as shorter by a quarter of the budget */
-};
+enum { OLDEST_SHARE = 4 }; /* the oldest prompt has a quarter of the budget for itself */
 
-/* The running sequence of lowest order above `*last`, among those that decode; -1 at the end. */
-static int64_t next_decode(const struct policy_input *input, uint64_t *last, bool *started)
+static uint32_t least(uint32_t a, uint32_t b)
 {
-    int64_t best = -1;
+    return a < b ? a : b;
+}
+
+static bool decodes(const struct policy_running *running)
+{
+    return running->prompt_left == 0 && running->may_decode;
+}
+
+/* Returns how many pages are lacking, for those that sit out and for those that come close. */
+static uint32_t plan_decodes(const struct policy_input *input, uint32_t *pages_free,
+                             struct policy_plan *plan)
+{
+    uint32_t lacking = 0;
 
     for (uint32_t i = 0; i < input->running_count; i++) {
         const struct policy_running *running = &input->running[i];
 
-        if (running->prompt_left || !running->may_decode)
+        if (!decodes(running))
             continue;
-        if (*started && running->order <= *last)
-            continue;
-        if (best < 0 || running->order < input->running[best].order)
-            best = i;
-    }
-    if (best >= 0) {
-        *last = input->running[best].order;
-        *started = true;
-    }
-    return best;
-}
-
-/* Returns how many pages are missing for those that sit out. */
-static uint32_t plan_decodes(const struct policy_input *input, uint32_t *pages_free,
-                             struct policy_plan *plan)
-{
-    uint32_t missing = 0;
-    uint64_t last = 0;
-    bool started = false;
-    int64_t index;
-
-    while ((index = next_decode(input, &last, &started)) >= 0) {
-        uint32_t pages = input->running[index].pages_missing;
-
-        if (pages > *pages_free) {
-            missing += pages;
+        if (running->pages_missing > *pages_free) {
+            lacking += running->pages_missing + running->pages_ahead;
             continue;
         }
-        *pages_free -= pages;
-        plan->decodes[plan->decode_count++] = (uint32_t)index;
+        *pages_free -= running->pages_missing;
+        plan->decodes[plan->decode_count++] =
+            (struct policy_decode){.index = i, .pages = running->pages_missing};
     }
-    return missing;
+    /* Only now, so that nobody sits out for a page that another holds ahead. */
+    for (uint32_t i = 0; i < plan->decode_count; i++) {
+        uint32_t ahead = input->running[plan->decodes[i].index].pages_ahead;
+        uint32_t granted = least(ahead, *pages_free);
+
+        plan->decodes[i].pages += granted;
+        *pages_free -= granted;
+        lacking += ahead - granted;
+    }
+    return lacking;
 }
 
-static bool contains(const uint32_t *indices, uint32_t count, uint32_t index)
+static bool is_victim(const struct policy_plan *plan, uint32_t index)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (indices[i] == index)
+    for (uint32_t i = 0; i < plan->preempt_count; i++)
+        if (plan->preempts[i] == index)
             return true;
     return false;
 }
 
-static void plan_preemption(const struct policy_input *input, uint32_t missing,
+/* Whoever loses least, the youngest of equals; 0, which is the oldest, when there is nobody. */
+static uint32_t choose_victim(const struct policy_input *input, const struct policy_plan *plan)
+{
+    uint32_t victim = 0;
+
+    for (uint32_t i = 1; i < input->running_count; i++) {
+        const struct policy_running *running = &input->running[i];
+        bool ends_soon = running->prompt_left == 0 && !running->may_decode;
+
+        if (ends_soon || is_victim(plan, i))
+            continue;
+        if (victim == 0 || running->computed <= input->running[victim].computed)
+            victim = i;
+    }
+    return victim;
+}
+
+static void plan_preemption(const struct policy_input *input, uint32_t lacking,
                             struct policy_plan *plan)
 {
     uint32_t coming = input->pages_leaving;
-
-    while (coming < missing && plan->preempt_count + 1 < input->running_count) {
-        int64_t victim = -1;
-
-        for (uint32_t i = 0; i < input->running_count; i++)
-            if (!contains(plan->preempts, plan->preempt_count, i) &&
-                (victim < 0 || input->running[i].order > input->running[victim].order))
-                victim = i;
-        coming += input->running[victim].pages_held;
-        plan->preempts[plan->preempt_count++] = (uint32_t)victim;
-    }
-}
-
-/* A victim takes no part in the step that makes it one. */
-static void drop_victims(struct policy_plan *plan)
-{
     uint32_t kept = 0;
 
+    for (uint32_t i = 0; i < input->running_count; i++)
+        if (input->running[i].prompt_left == 0 && !input->running[i].may_decode)
+            coming += input->running[i].pages_freed;
+    while (coming < lacking) {
+        uint32_t victim = choose_victim(input, plan);
+
+        if (victim == 0)
+            break;
+        coming += input->running[victim].pages_freed;
+        plan->preempts[plan->preempt_count++] = victim;
+    }
+    /* A victim takes no part in the step that makes it one. */
     for (uint32_t i = 0; i < plan->decode_count; i++)
-        if (!contains(plan->preempts, plan->preempt_count, plan->decodes[i]))
+        if (!is_victim(plan, plan->decodes[i].index))
             plan->decodes[kept++] = plan->decodes[i];
     plan->decode_count = kept;
 }
@@ -89,104 +96,112 @@ static void drop_victims(struct policy_plan *plan)
 static void plan_admissions(const struct policy_input *input, uint32_t pages_free,
                             struct policy_plan *plan)
 {
-    uint32_t prefilling = 0, decoding = 0;
+    uint32_t prefilling = 0, reserve = 0;
+    uint32_t room = input->prefill_tokens; /* of the budget, for prompts in one piece */
 
     for (uint32_t i = 0; i < input->running_count; i++) {
-        prefilling += input->running[i].prompt_left > 0;
-        decoding += input->running[i].prompt_left == 0;
+        uint32_t left = input->running[i].prompt_left;
+
+        if (left > 0 && prefilling++ == 0)
+            room -= room / OLDEST_SHARE;
+        if (left <= room)
+            room -= left;
+        reserve += input->running[i].pages_growth;
     }
     for (uint32_t i = 0; i < input->waiting_count; i++) {
-        uint32_t pages = input->waiting[i].pages;
-        /* With nobody else on the way even a prompt that leaves no reserve must get in. */
-        uint32_t reserve = decoding + prefilling;
+        const struct policy_waiting *waiting = &input->waiting[i];
 
-        if (prefilling == input->prefills_max || plan->admit_count == input->rows_free)
+        if (plan->admit_count == input->rows_free || waiting->pages > pages_free ||
+            pages_free - waiting->pages < reserve)
             break;
-        if (pages > pages_free || pages_free - pages < reserve)
-            break;
-        pages_free -= pages;
+        if (prefilling >= input->prefills_max && waiting->prompt_tokens > room)
+            continue;
+        room -= least(room, waiting->prompt_tokens);
+        pages_free -= waiting->pages;
         prefilling++;
-        plan->admit_count++;
+        plan->admits[plan->admit_count++] = i;
     }
 }
 
-struct candidate {
-    uint32_t left;
-    uint32_t waited;
-    uint64_t order;
-};
-
-static struct candidate candidate_at(const struct policy_input *input, uint32_t index)
+static uint32_t prompt_left(const struct policy_input *input, const struct policy_plan *plan,
+                            uint32_t index)
 {
     if (index < input->running_count)
-        return (struct candidate){input->running[index].prompt_left,
-                                  input->running[index].steps_waited, input->running[index].order};
-    index -= input->running_count;
-    return (struct candidate){input->waiting[index].prompt_tokens, 0, input->waiting[index].order};
+        return input->running[index].prompt_left;
+    return input->waiting[plan->admits[index - input->running_count]].prompt_tokens;
 }
 
-static bool before(struct candidate a, struct candidate b, uint32_t budget)
+/* Gives entry `at` up to `most` tokens of the budget. */
+static void feed(const struct policy_input *input, struct policy_plan *plan, uint32_t at,
+                 uint32_t most, uint32_t *budget)
 {
-    int64_t credit = budget / AGEING + 1;
-    int64_t left_a = (int64_t)a.left - (int64_t)a.waited * credit;
-    int64_t left_b = (int64_t)b.left - (int64_t)b.waited * credit;
+    struct policy_prefill *prefill = &plan->prefills[at];
+    uint32_t left = prompt_left(input, plan, prefill->index) - prefill->tokens;
+    uint32_t tokens = least(least(left, most), *budget);
 
-    return left_a != left_b ? left_a < left_b : a.order < b.order;
+    prefill->tokens += tokens;
+    *budget -= tokens;
 }
 
-static bool planned(const struct policy_plan *plan, uint32_t index)
+/* The entry from `from` on with the least left to do, the oldest of equals. */
+static uint32_t shortest(const struct policy_input *input, const struct policy_plan *plan,
+                         uint32_t from)
 {
-    for (uint32_t i = 0; i < plan->prefill_count; i++)
-        if (plan->prefills[i].index == index)
-            return true;
-    return false;
+    uint32_t best = from, best_left = UINT32_MAX;
+
+    for (uint32_t i = from; i < plan->prefill_count; i++) {
+        uint32_t left = prompt_left(input, plan, plan->prefills[i].index);
+
+        if (left < best_left ||
+            (left == best_left && plan->prefills[i].index < plan->prefills[best].index)) {
+            best = i;
+            best_left = left;
+        }
+    }
+    return best;
 }
 
+/* Sorts the prompts by what is left of them, only as far as the budget reaches. The oldest prompt
+ * has its share already and may get more in its turn; it is carried along by its tokens. */
 static void plan_prefills(const struct policy_input *input, struct policy_plan *plan)
 {
-    uint32_t budget = input->prefill_tokens;
     uint32_t count = input->running_count + plan->admit_count;
+    uint32_t budget = input->prefill_tokens;
+    uint32_t share = (budget + OLDEST_SHARE - 1) / OLDEST_SHARE;
+    uint32_t kept = 0;
 
-    while (budget > 0) {
-        struct candidate best = {0, 0, 0};
-        int64_t chosen = -1;
+    for (uint32_t i = 0; i < count; i++)
+        if (prompt_left(input, plan, i) > 0 && (i >= input->running_count || !is_victim(plan, i)))
+            plan->prefills[plan->prefill_count++] = (struct policy_prefill){.index = i};
+    if (plan->prefill_count > 0)
+        feed(input, plan, 0, share, &budget);
+    for (uint32_t i = 0; i < plan->prefill_count && budget > 0; i++) {
+        uint32_t best = shortest(input, plan, i);
+        struct policy_prefill chosen = plan->prefills[best];
 
-        for (uint32_t i = 0; i < count; i++) {
-            struct candidate candidate = candidate_at(input, i);
-
-            if (candidate.left == 0 || planned(plan, i) ||
-                contains(plan->preempts, plan->preempt_count, i))
-                continue;
-            if (chosen < 0 || before(candidate, best, input->prefill_tokens)) {
-                chosen = i;
-                best = candidate;
-            }
-        }
-        if (chosen < 0)
-            break;
-        if (best.left > budget)
-            best.left = budget;
-        budget -= best.left;
-        plan->prefills[plan->prefill_count++] =
-            (struct policy_prefill){.index = (uint32_t)chosen, .tokens = best.left};
+        plan->prefills[best] = plan->prefills[i];
+        plan->prefills[i] = chosen;
+        feed(input, plan, i, UINT32_MAX, &budget);
     }
+    for (uint32_t i = 0; i < plan->prefill_count; i++)
+        if (plan->prefills[i].tokens > 0)
+            plan->prefills[kept++] = plan->prefills[i];
+    plan->prefill_count = kept;
 }
 
 void policy_plan(const struct policy_input *input, struct policy_plan *ret_plan)
 {
     uint32_t pages_free = input->pages_free;
-    uint32_t missing;
+    uint32_t lacking;
 
     ret_plan->decode_count = 0;
     ret_plan->preempt_count = 0;
     ret_plan->admit_count = 0;
     ret_plan->prefill_count = 0;
-    missing = plan_decodes(input, &pages_free, ret_plan);
-    if (missing > 0) {
-        plan_preemption(input, missing, ret_plan);
-        drop_victims(ret_plan);
-    } else {
+    lacking = plan_decodes(input, &pages_free, ret_plan);
+    if (lacking > 0)
+        plan_preemption(input, lacking, ret_plan);
+    else
         plan_admissions(input, pages_free, ret_plan);
-    }
     plan_prefills(input, ret_plan);
 }

@@ -1,7 +1,7 @@
 /* scheduler.c -- the scheduler's thread: receive, settle, plan, submit, complete, emit.
  *
- *     loop:   receive what came  ->  settle those that leave  ->  plan and submit while fewer than
- *             two steps are in flight  ->  else complete the oldest  ->  ring the bell once
+ *     receive what came -> settle those that leave -> plan and submit while fewer than two steps
+ *     are in flight -> else complete the oldest -> ring the bell -> again
  *
  * So the plan of step N+1 is made while N runs. With nothing to do the thread sleeps on the
  * submission ring; when the reader of the event ring lags it looks again every few milliseconds,
@@ -18,117 +18,35 @@
 enum {
     LAGGING_READER_NS = 2000000,
     CANCELS_IN_RING_MAX = 1024, /* room beside the requests */
+    ANSWER_TOKENS = 64,         /* how long answers are taken to be before any was seen */
 };
 
-/* --- receiving -------------------------------------------------------------------------------- */
-
-/* A request that cannot be run: every choice hears why. */
-static void refuse(struct scheduler *scheduler, struct request *request, int code)
+uint32_t scheduler_in_flight(const struct scheduler *scheduler)
 {
-    uint32_t choices = request->prompt_count * request->choices;
-
-    atomic_fetch_sub(&scheduler->queued, choices);
-    count(&scheduler->published.failed_total, choices);
-    for (uint32_t i = 0; i < choices; i++) {
-        struct event event = {.exchange_id = request->exchange_id,
-                              .choice = i,
-                              .kind = EVENT_FAILURE,
-                              .made_ns = clock_now(),
-                              .failure = code};
-
-        while (scheduler_event_room(scheduler) == 0 && !scheduler->stopping) {
-            scheduler->options.bell(scheduler->options.bell_data);
-            clock_sleep_until(clock_now() + LAGGING_READER_NS);
-        }
-        if (scheduler_event_room(scheduler) > 0)
-            must(ring_push(scheduler->events, &event) == 0);
-        scheduler->rang = true;
-    }
-    request_free(request);
+    return (uint32_t)(scheduler->submitted - scheduler->completed);
 }
 
-static void receive_request(struct scheduler *scheduler, struct request *request)
+uint32_t scheduler_event_room(const struct scheduler *scheduler)
 {
-    bool idle = !scheduler->waiting.first && !scheduler->running.first;
+    size_t room = ring_room(scheduler->events);
 
-    if (idle) /* the heart beats from the moment there is work */
-        atomic_store(&scheduler->published.heartbeat_ns, clock_now());
-    if (scheduler->stopping || scheduler->failed) {
-        refuse(scheduler, request, scheduler->failed ? E_DEVICE : E_CLOSED);
-    } else if (sequences_make(request, &scheduler->limits, scheduler->next_order,
-                              &scheduler->waiting) < 0) {
-        refuse(scheduler, request, E_MEMORY);
-    } else {
-        scheduler->next_order += (uint64_t)request->prompt_count * request->choices;
-    }
+    return room > scheduler->events_promised ? (uint32_t)(room - scheduler->events_promised) : 0;
 }
 
-static void end_all(struct scheduler *scheduler, struct sequence_list *list, uint64_t exchange_id,
-                    uint32_t choice, int code)
+void scheduler_emit(struct scheduler *scheduler, struct event *event)
 {
-    struct sequence *next;
-
-    for (struct sequence *s = list->first; s; s = next) {
-        next = s->after;
-        if (!s->ended && (!exchange_id || s->owner->request->exchange_id == exchange_id) &&
-            (choice == CHOICE_ALL || s->choice == choice))
-            scheduler_end(scheduler, s, code);
-    }
-}
-
-/* `exchange_id` 0: everybody. Those that leave come first, since ending moves the others behind
- * them. */
-static void end_matching(struct scheduler *scheduler, uint64_t exchange_id, uint32_t choice,
-                         int code)
-{
-    end_all(scheduler, &scheduler->leaving, exchange_id, choice, code);
-    end_all(scheduler, &scheduler->running, exchange_id, choice, code);
-    end_all(scheduler, &scheduler->waiting, exchange_id, choice, code);
-}
-
-static void receive_one(struct scheduler *scheduler, const struct submission *submission)
-{
-    switch (submission->kind) {
-    case SUBMISSION_REQUEST:
-        receive_request(scheduler, submission->request);
-        break;
-    case SUBMISSION_CANCEL:
-        end_matching(scheduler, submission->exchange_id, submission->choice, 0);
-        break;
-    case SUBMISSION_STOP:
-        scheduler->stopping = true;
-        end_matching(scheduler, 0, CHOICE_ALL, 0);
-        break;
-    }
-}
-
-static uint32_t in_flight(const struct scheduler *scheduler)
-{
-    return scheduler->submitted - scheduler->completed;
+    event->made_ns = clock_now();
+    must(ring_push(scheduler->events, event) == 0); /* room was made sure of */
+    scheduler->rang = true;
 }
 
 /* Rows to close are no work once it stops: the engine closes with them. */
 static bool has_work(const struct scheduler *scheduler)
 {
     return scheduler->waiting.first || scheduler->running.first || scheduler->leaving.first ||
-           in_flight(scheduler) ||
+           scheduler->refusal.request || scheduler_in_flight(scheduler) > 0 ||
            (!scheduler->stopping && (scheduler->closing.first || scheduler->close_count));
 }
-
-/* Takes everything that came; waits when there is nothing else to do. */
-static void receive(struct scheduler *scheduler, uint64_t deadline_ns)
-{
-    struct submission submission;
-    bool got = deadline_ns ? ring_pop_wait(scheduler->submissions, &submission, deadline_ns)
-                           : ring_pop(scheduler->submissions, &submission);
-
-    while (got) {
-        receive_one(scheduler, &submission);
-        got = ring_pop(scheduler->submissions, &submission);
-    }
-}
-
-/* --- the thread ------------------------------------------------------------------------------- */
 
 static void publish(struct scheduler *scheduler)
 {
@@ -148,33 +66,18 @@ static void ring_bell(struct scheduler *scheduler)
     scheduler->options.bell(scheduler->options.bell_data);
 }
 
-static void free_closing(struct scheduler *scheduler)
-{
-    while (scheduler->closing.first) {
-        struct sequence *sequence = scheduler->closing.first;
-
-        sequence_list_remove(&scheduler->closing, sequence);
-        scheduler_free_sequence(sequence);
-    }
-}
-
+/* The engine looks at nothing that it was lent any more: nobody waits for a batch to complete. */
 static void fail(struct scheduler *scheduler, const struct fault *fault)
 {
     log_event(LOG_ERROR, "device_failed", LOG_STR("message", fault->message));
     scheduler->failed = true;
     scheduler->events_promised = 0;
     scheduler->completed = scheduler->submitted;
-    /* Sequences that wait for the batch to close them wait in vain. */
-    for (uint32_t i = 0; i < SLOTS; i++) {
-        struct planned *planned = &scheduler->slots[i];
-
-        for (uint32_t k = 0; k < planned->closed_count; k++)
-            scheduler_free_sequence(planned->closed[k]);
-        planned->closed_count = 0;
-    }
-    free_closing(scheduler);
-    end_matching(scheduler, 0, CHOICE_ALL, E_DEVICE);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        scheduler_free_sequences(&scheduler->slots[i].closed);
+    scheduler_free_sequences(&scheduler->closing);
     scheduler->close_count = 0;
+    scheduler_end_everybody(scheduler, E_DEVICE);
     atomic_store(&scheduler->published.device_failed, true);
 }
 
@@ -186,9 +89,9 @@ static bool advance(struct scheduler *scheduler)
 
     if (scheduler->failed)
         return false;
-    if (in_flight(scheduler) < ENGINE_STEPS_IN_FLIGHT)
+    if (scheduler_in_flight(scheduler) < ENGINE_STEPS_IN_FLIGHT)
         r = scheduler_plan_step(scheduler, &fault);
-    if (r == 0 && in_flight(scheduler) > 0) {
+    if (r == 0 && scheduler_in_flight(scheduler) > 0) {
         r = scheduler_complete_step(scheduler, &fault);
         if (r == 0)
             return true;
@@ -206,7 +109,7 @@ static void *run(void *data)
     while (!scheduler->stopping || has_work(scheduler)) {
         bool moved;
 
-        receive(scheduler, deadline_ns);
+        scheduler_receive(scheduler, deadline_ns);
         scheduler_settle(scheduler);
         moved = advance(scheduler);
         scheduler_settle(scheduler);
@@ -217,7 +120,7 @@ static void *run(void *data)
         else
             deadline_ns = has_work(scheduler) ? clock_now() + LAGGING_READER_NS : UINT64_MAX;
     }
-    free_closing(scheduler);
+    scheduler_free_sequences(&scheduler->closing);
     return NULL;
 }
 
@@ -231,8 +134,7 @@ static int planned_open(struct scheduler *scheduler, struct planned *planned, st
     if (r < 0)
         return r;
     planned->sequences = calloc(rows, sizeof *planned->sequences);
-    planned->closed = calloc(rows, sizeof *planned->closed);
-    if (!planned->sequences || !planned->closed)
+    if (!planned->sequences)
         return fault_set(fault, E_MEMORY, "no memory for the scheduler's batches");
     return 0;
 }
@@ -246,13 +148,15 @@ static int arrays_open(struct scheduler *scheduler, struct fault *fault)
     scheduler->close_rows = calloc(rows, sizeof *scheduler->close_rows);
     scheduler->policy_running = calloc(rows, sizeof *scheduler->policy_running);
     scheduler->policy_waiting = calloc(rows, sizeof *scheduler->policy_waiting);
-    scheduler->policy_sequences = calloc(rows, sizeof *scheduler->policy_sequences);
+    scheduler->shown_running = calloc(rows, sizeof *scheduler->shown_running);
+    scheduler->shown_waiting = calloc(rows, sizeof *scheduler->shown_waiting);
     plan->decodes = calloc(rows, sizeof *plan->decodes);
     plan->preempts = calloc(rows, sizeof *plan->preempts);
+    plan->admits = calloc(rows, sizeof *plan->admits);
     plan->prefills = calloc(rows, sizeof *plan->prefills);
     if (!scheduler->rows_free || !scheduler->close_rows || !scheduler->policy_running ||
-        !scheduler->policy_waiting || !scheduler->policy_sequences || !plan->decodes ||
-        !plan->preempts || !plan->prefills)
+        !scheduler->policy_waiting || !scheduler->shown_running || !scheduler->shown_waiting ||
+        !plan->decodes || !plan->preempts || !plan->admits || !plan->prefills)
         return fault_set(fault, E_MEMORY, "no memory for the scheduler's rows");
     for (uint32_t i = 0; i < rows; i++)
         scheduler->rows_free[i] = rows - 1 - i;
@@ -299,7 +203,8 @@ static int start(struct scheduler *scheduler, struct fault *fault)
     atomic_store(&scheduler->published.pages_total, scheduler->limits.page_count);
     atomic_store(&scheduler->published.pages_free, scheduler->limits.page_count);
     atomic_store(&scheduler->published.heartbeat_ns, clock_now());
-    scheduler->rate_since_ns = clock_now();
+    scheduler->rate.since_ns = clock_now();
+    scheduler->answer_tokens = ANSWER_TOKENS;
     r = pthread_create(&scheduler->thread, NULL, run, scheduler);
     if (r != 0) {
         errno = r;
@@ -335,69 +240,37 @@ static void drop_submissions(struct scheduler *scheduler)
     struct submission submission;
 
     while (scheduler->submissions && ring_pop(scheduler->submissions, &submission))
-        if (submission.kind == SUBMISSION_REQUEST)
-            request_free(submission.request);
+        request_free(submission.request);
 }
 
 void scheduler_close(struct scheduler *scheduler)
 {
-    const struct submission stop = {.kind = SUBMISSION_STOP};
-
     if (!scheduler)
         return;
     if (scheduler->thread_runs) {
-        while (ring_push(scheduler->submissions, &stop) < 0)
-            clock_sleep_until(clock_now() + LAGGING_READER_NS);
+        atomic_store(&scheduler->stop_asked, true);
+        ring_wake(scheduler->submissions);
         (void)pthread_join(scheduler->thread, NULL);
     }
     drop_submissions(scheduler);
     for (uint32_t i = 0; i < SLOTS; i++) {
         batch_close(scheduler->slots[i].batch);
         free(scheduler->slots[i].sequences);
-        free(scheduler->slots[i].closed);
     }
     free(scheduler->rows_free);
     free(scheduler->close_rows);
     free(scheduler->policy_running);
     free(scheduler->policy_waiting);
-    free(scheduler->policy_sequences);
+    free(scheduler->shown_running);
+    free(scheduler->shown_waiting);
     free(scheduler->plan.decodes);
     free(scheduler->plan.preempts);
+    free(scheduler->plan.admits);
     free(scheduler->plan.prefills);
     ring_close(scheduler->submissions);
     ring_close(scheduler->events);
     kv_pages_close(scheduler->pages);
     free(scheduler);
-}
-
-/* --- the loop's side -------------------------------------------------------------------------- */
-
-int scheduler_submit(struct scheduler *scheduler, struct request *request)
-{
-    const struct submission submission = {.kind = SUBMISSION_REQUEST, .request = request};
-    uint32_t choices = request->prompt_count * request->choices;
-    uint32_t queued = atomic_fetch_add(&scheduler->queued, choices);
-
-    if (queued + (uint64_t)choices > scheduler->options.queue_length_max ||
-        ring_push(scheduler->submissions, &submission) < 0) {
-        atomic_fetch_sub(&scheduler->queued, choices);
-        count(&scheduler->published.rejected_total, choices);
-        return E_FULL;
-    }
-    return 0;
-}
-
-int scheduler_cancel(struct scheduler *scheduler, uint64_t exchange_id, uint32_t choice)
-{
-    const struct submission submission = {
-        .kind = SUBMISSION_CANCEL, .exchange_id = exchange_id, .choice = choice};
-
-    return ring_push(scheduler->submissions, &submission);
-}
-
-bool scheduler_next(struct scheduler *scheduler, struct event *ret_event)
-{
-    return ring_pop(scheduler->events, ret_event);
 }
 
 void scheduler_stats_get(const struct scheduler *scheduler, struct scheduler_stats *ret_stats)

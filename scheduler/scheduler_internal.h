@@ -1,10 +1,12 @@
 /* scheduler_internal.h -- what the scheduler's own files share; nobody else includes it.
  *
- *     scheduler.c          the thread, the two rings, statistics
+ *     scheduler.c          opening, closing, the thread
+ *     scheduler_intake.c   the loop's side of the rings, and what the thread receives
  *     scheduler_plan.c     policy -> batch
  *     scheduler_result.c   step -> events, ends, pages
  *
- * Everything but the rings, `queued` and `published` belongs to the scheduler's thread. */
+ * Everything but the rings, `queued`, `stop_asked` and `published` belongs to the scheduler's
+ * thread. */
 #ifndef WEFT_SCHEDULER_INTERNAL_H
 #define WEFT_SCHEDULER_INTERNAL_H
 
@@ -19,13 +21,18 @@
 
 enum { SLOTS = ENGINE_STEPS_IN_FLIGHT + 1 }; /* batches: two in flight and one being planned */
 
-enum submission_kind { SUBMISSION_REQUEST, SUBMISSION_CANCEL, SUBMISSION_STOP };
-
+/* Moves a request (`request` set), or cancels. */
 struct submission {
-    enum submission_kind kind;
     struct request *request;
     uint64_t exchange_id;
     uint32_t choice;
+};
+
+/* A request that cannot be run, whose choices are told so as the event ring has room. */
+struct refusal {
+    struct request *request; /* NULL: none */
+    int code;
+    uint32_t next_choice;
 };
 
 /* A batch, and whom its rows belong to: prefills first, then decodes, as in the step's rows. */
@@ -33,18 +40,23 @@ struct planned {
     struct batch *batch;
     uint32_t sequence_count;
     struct sequence **sequences;
-    uint32_t closed_count;
-    struct sequence **closed; /* freed when the batch has completed */
-    uint32_t events;          /* the most that its results can emit */
+    struct sequence_list closed; /* freed when the batch has completed */
+    uint32_t events;             /* the most that its results can emit */
 };
 
-/* One atomic for each field of struct scheduler_stats that the thread publishes. */
+/* One atomic for each field of struct scheduler_stats. */
 struct published {
     _Atomic uint64_t running, waiting, pages_total, pages_free, steps_total, prompt_tokens_total,
         generated_tokens_total, preemptions_total, finished_stop_total, finished_length_total,
         cancelled_total, failed_total, rejected_total, step_ns_last, heartbeat_ns;
     atomic_bool work_waiting, device_failed;
     _Atomic double sequences_per_second;
+};
+
+/* What was finished since when; see measure_rate(). */
+struct rate {
+    uint64_t since_ns;
+    uint32_t finished;
 };
 
 struct scheduler {
@@ -54,6 +66,7 @@ struct scheduler {
     struct ring *submissions;
     struct ring *events;
     atomic_uint queued; /* sequences handed in and not yet admitted for the first time */
+    atomic_bool stop_asked;
     struct published published;
     pthread_t thread;
     bool thread_runs;
@@ -63,32 +76,39 @@ struct scheduler {
     uint32_t *rows_free;
     uint32_t row_free_count;
     uint64_t next_order;
-    uint64_t next_batch;
-    struct sequence_list waiting;
+    struct sequence_list waiting; /* both in order of arrival */
     struct sequence_list running;
     struct sequence_list leaving; /* in flight still, or not told yet */
     struct sequence_list closing; /* freed with the next batch */
-    uint32_t close_count;         /* rows that the next batch closes */
+    struct refusal refusal;
+    uint32_t close_count; /* rows that the next batch closes */
     uint32_t *close_rows;
     struct planned slots[SLOTS];
-    uint32_t submitted; /* batches ever */
-    uint32_t completed;
+    uint64_t submitted; /* batches ever */
+    uint64_t completed;
     uint32_t events_promised; /* by batches in flight */
     bool rang;                /* events were emitted since the last bell */
     bool stopping;
     bool failed;
+    double answer_tokens; /* how long answers have been lately */
+    struct rate rate;
 
+    uint64_t plans;                        /* made so far */
     struct policy_running *policy_running; /* the policy's arrays, [rows] each */
     struct policy_waiting *policy_waiting;
-    struct sequence **policy_sequences; /* whom policy_running describes */
+    struct sequence **shown_running; /* whom they describe */
+    struct sequence **shown_waiting;
     struct policy_plan plan;
-
-    uint64_t rate_since_ns; /* the window in which finished sequences are counted */
-    uint32_t rate_finished;
 };
 
+/* scheduler_intake.c */
+/* Takes what came, waiting until `deadline_ns` for the first; 0: not at all. */
+void scheduler_receive(struct scheduler *scheduler, uint64_t deadline_ns);
+/* Ends everybody, as cancelled or failed (code < 0). */
+void scheduler_end_everybody(struct scheduler *scheduler, int code);
+
 /* scheduler_plan.c */
-/* Plans and submits the next batch. Returns 1 when one was submitted, 0 when there is nothing to do
+/* Plans and submits the next batch. Returns 1 when something moved, 0 when there is nothing to do
  * or no room for its events, E_DEVICE. */
 int scheduler_plan_step(struct scheduler *scheduler, struct fault *fault);
 
@@ -97,13 +117,16 @@ int scheduler_plan_step(struct scheduler *scheduler, struct fault *fault);
 int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault);
 /* Sends what is due of sequences that leave, gives pages back, hands rows on to be closed. */
 void scheduler_settle(struct scheduler *scheduler);
-/* Ends a sequence that waits or runs, as cancelled or failed (code < 0). */
+/* Ends a sequence that waits, runs or leaves preempted, as cancelled or failed (code < 0). */
 void scheduler_end(struct scheduler *scheduler, struct sequence *sequence, int code);
-/* Forgets a sequence that nobody refers to any more; the request goes with its last. */
-void scheduler_free_sequence(struct sequence *sequence);
+/* Forgets sequences that nobody refers to any more; a request goes with its last. */
+void scheduler_free_sequences(struct sequence_list *list);
+
+/* scheduler.c */
+uint32_t scheduler_in_flight(const struct scheduler *scheduler);
+/* Events that may be sent now, beside those promised to batches in flight. */
 uint32_t scheduler_event_room(const struct scheduler *scheduler);
-void scheduler_emit(struct scheduler *scheduler, const struct sequence *sequence,
-                    struct event *event);
+void scheduler_emit(struct scheduler *scheduler, struct event *event);
 
 static inline void count(_Atomic uint64_t *counter, uint64_t more)
 {

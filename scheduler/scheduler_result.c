@@ -1,39 +1,28 @@
 /* scheduler_result.c -- what a completed step means: events, ends, pages that go back.
  *
  * Results of a sequence that has ended meanwhile are dropped. Those of a preempted one are taken
- * like any others: the tokens in flight when it lost its pages are computed already, and it resumes
- * behind them. */
+ * like any others, so no token is lost, and none is computed twice. */
 #include "scheduler/scheduler_internal.h"
 
 #include <string.h>
 
 #include "config/base/clock.h"
 
-enum { RATE_WINDOW_NS = 1000000000 };
-
-uint32_t scheduler_event_room(const struct scheduler *scheduler)
-{
-    size_t room = ring_room(scheduler->events);
-
-    return room > scheduler->events_promised ? (uint32_t)(room - scheduler->events_promised) : 0;
-}
-
-void scheduler_emit(struct scheduler *scheduler, const struct sequence *sequence,
-                    struct event *event)
-{
-    event->exchange_id = sequence->owner->request->exchange_id;
-    event->choice = sequence->choice;
-    event->made_ns = clock_now();
-    must(ring_push(scheduler->events, event) == 0); /* room was made sure of */
-    scheduler->rang = true;
-}
+enum {
+    RATE_WINDOW_NS = 1000000000,
+    RATE_WINDOW_MAX = 30, /* windows, when few sequences finish */
+    RATE_FINISHED_MIN = 16,
+    ANSWERS_REMEMBERED = 32, /* one more answer counts for so small a part of the mean */
+};
 
 static void emit_end(struct scheduler *scheduler, struct sequence *sequence,
                      enum finish_reason reason)
 {
     uint64_t arrived_ns = sequence->owner->request->arrived_ns;
     uint64_t admitted_ns = sequence->started ? sequence->admitted_ns : clock_now();
-    struct event event = {.kind = EVENT_FINISH};
+    struct event event = {.exchange_id = sequence->owner->request->exchange_id,
+                          .choice = sequence->choice,
+                          .kind = EVENT_FINISH};
 
     if (sequence->end_code < 0) {
         event.kind = EVENT_FAILURE;
@@ -42,6 +31,7 @@ static void emit_end(struct scheduler *scheduler, struct sequence *sequence,
         event.finish = (struct event_finish){
             .reason = reason,
             .prompt_tokens = sequence->prompt_count,
+            .cached_tokens = sequence->cached,
             .generated_tokens = sequence_generated(sequence),
             .preemptions = sequence->preemptions,
             .queued_ns = admitted_ns > arrived_ns ? admitted_ns - arrived_ns : 0,
@@ -49,7 +39,7 @@ static void emit_end(struct scheduler *scheduler, struct sequence *sequence,
                 sequence->first_token_ns ? sequence->first_token_ns - sequence->admitted_ns : 0,
             .decode_ns = sequence->last_token_ns - sequence->first_token_ns};
     }
-    scheduler_emit(scheduler, sequence, &event);
+    scheduler_emit(scheduler, &event);
     sequence->told = true;
 }
 
@@ -75,6 +65,7 @@ static void leave(struct scheduler *scheduler, struct sequence *sequence)
     sequence->state = SEQUENCE_LEAVING;
     sequence->ended = true;
     sequence->preempted = false;
+    sequence_leave_group(sequence);
     if (!sequence->started) { /* it leaves the queue without having been admitted */
         sequence->started = true;
         sequence->admitted_ns = clock_now();
@@ -94,7 +85,9 @@ static void finish(struct scheduler *scheduler, struct sequence *sequence,
 {
     leave(scheduler, sequence);
     emit_end(scheduler, sequence, reason);
-    scheduler->rate_finished++;
+    scheduler->rate.finished++;
+    scheduler->answer_tokens +=
+        (sequence_generated(sequence) - scheduler->answer_tokens) / ANSWERS_REMEMBERED;
     count(reason == FINISH_STOP ? &scheduler->published.finished_stop_total
                                 : &scheduler->published.finished_length_total,
           1);
@@ -105,7 +98,9 @@ static void finish(struct scheduler *scheduler, struct sequence *sequence,
 static void take_token(struct scheduler *scheduler, struct sequence *sequence,
                        const struct step_row *row, uint64_t now_ns)
 {
-    struct event event = {.kind = EVENT_TOKEN};
+    struct event event = {.exchange_id = sequence->owner->request->exchange_id,
+                          .choice = sequence->choice,
+                          .kind = EVENT_TOKEN};
 
     must(sequence_generated(sequence) < sequence->max_tokens);
     event.token = (struct event_token){.token = row->token,
@@ -119,7 +114,7 @@ static void take_token(struct scheduler *scheduler, struct sequence *sequence,
         sequence->first_token_ns = now_ns;
     sequence->last_token_ns = now_ns;
     count(&scheduler->published.generated_tokens_total, 1);
-    scheduler_emit(scheduler, sequence, &event);
+    scheduler_emit(scheduler, &event);
 }
 
 static void take_row(struct scheduler *scheduler, struct sequence *sequence,
@@ -152,7 +147,9 @@ static void take_row(struct scheduler *scheduler, struct sequence *sequence,
 static void take_prompt(struct scheduler *scheduler, struct sequence *sequence,
                         const struct step_prompt *prompt)
 {
-    struct event event = {.kind = EVENT_PROMPT};
+    struct event event = {.exchange_id = sequence->owner->request->exchange_id,
+                          .choice = sequence->choice,
+                          .kind = EVENT_PROMPT};
 
     if (sequence->ended || prompt->position <= sequence->prompt_reported)
         return;
@@ -163,7 +160,7 @@ static void take_prompt(struct scheduler *scheduler, struct sequence *sequence,
                                        .position = prompt->position,
                                        .top_count = prompt->top_count};
     memcpy(event.token.top, prompt->top, prompt->top_count * sizeof *prompt->top);
-    scheduler_emit(scheduler, sequence, &event);
+    scheduler_emit(scheduler, &event);
 }
 
 /* Full pages get the name of their content, which lays the ground for sharing them. */
@@ -210,20 +207,22 @@ static void take_results(struct scheduler *scheduler, struct planned *planned,
     }
 }
 
+/* A window is long enough for its count to mean something, and no longer. */
 static void measure_rate(struct scheduler *scheduler, uint64_t now_ns)
 {
-    uint64_t passed_ns = now_ns - scheduler->rate_since_ns;
-    double rate, before;
+    struct rate *rate = &scheduler->rate;
+    uint64_t passed_ns = now_ns - rate->since_ns;
+    double before = atomic_load(&scheduler->published.sequences_per_second);
+    double now;
 
     if (passed_ns < RATE_WINDOW_NS)
         return;
-    rate = (double)scheduler->rate_finished / clock_seconds(passed_ns);
-    before = atomic_load(&scheduler->published.sequences_per_second);
-    if (scheduler->rate_finished > 0 || before > 0)
-        atomic_store(&scheduler->published.sequences_per_second,
-                     before > 0 ? (before + rate) / 2 : rate);
-    scheduler->rate_since_ns = now_ns;
-    scheduler->rate_finished = 0;
+    if (rate->finished < RATE_FINISHED_MIN && passed_ns / RATE_WINDOW_NS < RATE_WINDOW_MAX &&
+        !(before == 0 && rate->finished > 0))
+        return;
+    now = (double)rate->finished / clock_seconds(passed_ns);
+    atomic_store(&scheduler->published.sequences_per_second, before > 0 ? (before + now) / 2 : now);
+    *rate = (struct rate){.since_ns = now_ns};
 }
 
 int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
@@ -237,8 +236,7 @@ int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
     scheduler->completed++;
     scheduler->events_promised -= planned->events;
     take_results(scheduler, planned, &step);
-    for (uint32_t i = 0; i < planned->closed_count; i++)
-        scheduler_free_sequence(planned->closed[i]);
+    scheduler_free_sequences(&planned->closed);
     count(&scheduler->published.steps_total, 1);
     atomic_store(&scheduler->published.step_ns_last, step.ended_ns - step.started_ns);
     atomic_store(&scheduler->published.heartbeat_ns, clock_now());
@@ -246,14 +244,24 @@ int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
     return 0;
 }
 
-/* --- leaving ------------------------------------------------------------------------------- */
+/* --- leaving ----------------------------------------------------------------------------------- */
 
-void scheduler_free_sequence(struct sequence *sequence)
+static void free_sequence(struct sequence *sequence)
 {
     struct running_request *owner = sequence->owner;
 
     if (--owner->sequences_left == 0)
         request_free(owner->request); /* the sequences lie in its arena */
+}
+
+void scheduler_free_sequences(struct sequence_list *list)
+{
+    while (list->first) {
+        struct sequence *sequence = list->first;
+
+        sequence_list_remove(list, sequence);
+        free_sequence(sequence);
+    }
 }
 
 static void give_row_back(struct scheduler *scheduler, struct sequence *sequence)
@@ -277,6 +285,7 @@ static void settle_one(struct scheduler *scheduler, struct sequence *sequence)
     }
     if (sequence->in_flight > 0 && !scheduler->failed)
         return;
+    sequence->group->holders -= sequence->page_count > 0;
     while (sequence->page_count > 0)
         kv_pages_drop(scheduler->pages, sequence->pages[--sequence->page_count]);
     give_row_back(scheduler, sequence);
@@ -288,8 +297,8 @@ static void settle_one(struct scheduler *scheduler, struct sequence *sequence)
     } else if (sequence->told) {
         sequence_list_remove(&scheduler->leaving, sequence);
         /* What was never lent, or lent to an engine that runs no more, is freed at once. */
-        if (sequence->opened == 0 || scheduler->failed) {
-            scheduler_free_sequence(sequence);
+        if (!sequence->lent || scheduler->failed) {
+            free_sequence(sequence);
         } else {
             sequence->state = SEQUENCE_CLOSING;
             sequence_list_append(&scheduler->closing, sequence);

@@ -1,22 +1,22 @@
-/* sequence.c -- lists, and making a request's sequences. */
+/* sequence.c -- lists, making a request's sequences, and the groups that share a prompt. */
 #include "scheduler/sequence.h"
 
 #include <string.h>
 
 #include "config/base/fault.h"
 
-/* `after` NULL: at the end. */
-static void insert_before(struct sequence_list *list, struct sequence *sequence,
-                          struct sequence *after)
+/* `before` NULL: at the beginning. */
+static void insert_after(struct sequence_list *list, struct sequence *sequence,
+                         struct sequence *before)
 {
-    sequence->after = after;
-    sequence->before = after ? after->before : list->last;
-    if (sequence->before)
-        sequence->before->after = sequence;
+    sequence->before = before;
+    sequence->after = before ? before->after : list->first;
+    if (before)
+        before->after = sequence;
     else
         list->first = sequence;
-    if (after)
-        after->before = sequence;
+    if (sequence->after)
+        sequence->after->before = sequence;
     else
         list->last = sequence;
     list->count++;
@@ -24,16 +24,16 @@ static void insert_before(struct sequence_list *list, struct sequence *sequence,
 
 void sequence_list_append(struct sequence_list *list, struct sequence *sequence)
 {
-    insert_before(list, sequence, NULL);
+    insert_after(list, sequence, list->last);
 }
 
 void sequence_list_insert(struct sequence_list *list, struct sequence *sequence)
 {
-    struct sequence *at = list->first;
+    struct sequence *at = list->last;
 
-    while (at && at->order < sequence->order)
-        at = at->after;
-    insert_before(list, sequence, at);
+    while (at && at->order > sequence->order)
+        at = at->before;
+    insert_after(list, sequence, at);
 }
 
 void sequence_list_remove(struct sequence_list *list, struct sequence *sequence)
@@ -51,24 +51,25 @@ void sequence_list_remove(struct sequence_list *list, struct sequence *sequence)
     list->count--;
 }
 
-static struct sequence *make_one(struct running_request *owner, uint32_t choice,
-                                 const struct engine_limits *limits)
+/* --- making ----------------------------------------------------------------------------------- */
+
+static int make_one(struct running_request *owner, uint32_t choice,
+                    const struct engine_limits *limits)
 {
     struct request *request = owner->request;
     const struct request_prompt *prompt = &request->prompts[choice / request->choices];
     uint32_t room = limits->context - prompt->count;
     uint32_t max_tokens = request->max_tokens < room ? request->max_tokens : room;
-    struct sequence *sequence = arena_take(request->arena, 1, sizeof *sequence);
+    struct sequence *sequence = &owner->sequences[choice];
 
-    if (!sequence)
-        return NULL;
     sequence->tokens =
         arena_take(request->arena, (size_t)prompt->count + max_tokens, sizeof *sequence->tokens);
     sequence->pages = arena_take(request->arena, limits->pages_per_row, sizeof *sequence->pages);
     if (!sequence->tokens || !sequence->pages)
-        return NULL;
+        return E_MEMORY;
     memcpy(sequence->tokens, prompt->tokens, prompt->count * sizeof *sequence->tokens);
     sequence->owner = owner;
+    sequence->group = &owner->groups[choice / request->choices];
     sequence->choice = choice;
     sequence->token_count = prompt->count;
     sequence->prompt_count = prompt->count;
@@ -76,7 +77,17 @@ static struct sequence *make_one(struct running_request *owner, uint32_t choice,
     sequence->row = ROW_NONE;
     sequence->sampling = request->sampling;
     sequence->sampling.stream = choice;
-    return sequence;
+    return 0;
+}
+
+/* At least one token of the prompt is left for each choice to compute, since its result is what the
+ * first token is drawn from. Log-probabilities of the prompt are reported for each choice, so each
+ * computes them. */
+static uint32_t pages_to_share(const struct request *request, uint32_t prompt, uint32_t page_tokens)
+{
+    if (request->choices == 1 || request->sampling.prompt_logprobs != LOGPROBS_NONE)
+        return 0;
+    return (request->prompts[prompt].count - 1) / page_tokens;
 }
 
 int sequences_make(struct request *request, const struct engine_limits *limits, uint64_t order,
@@ -84,28 +95,28 @@ int sequences_make(struct request *request, const struct engine_limits *limits, 
 {
     uint32_t count = request->prompt_count * request->choices;
     struct running_request *owner = arena_take(request->arena, 1, sizeof *owner);
-    struct sequence_list made = {0};
 
     if (!owner)
         return E_MEMORY;
     owner->request = request;
     owner->sequences_left = count;
-    for (uint32_t i = 0; i < count; i++) {
-        struct sequence *sequence = make_one(owner, i, limits);
-
-        if (!sequence)
+    owner->sequences = arena_take(request->arena, count, sizeof *owner->sequences);
+    owner->groups = arena_take(request->arena, request->prompt_count, sizeof *owner->groups);
+    if (!owner->sequences || !owner->groups)
+        return E_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        if (make_one(owner, i, limits) < 0)
             return E_MEMORY;
-        sequence->order = order + i;
-        sequence_list_append(&made, sequence);
-    }
-    while (made.first) {
-        struct sequence *sequence = made.first;
-
-        sequence_list_remove(&made, sequence);
-        sequence_list_append(list, sequence);
+    for (uint32_t i = 0; i < request->prompt_count; i++)
+        owner->groups[i].page_count = pages_to_share(request, i, limits->page_tokens);
+    for (uint32_t i = 0; i < count; i++) {
+        owner->sequences[i].order = order + i;
+        sequence_list_append(list, &owner->sequences[i]);
     }
     return 0;
 }
+
+/* --- questions -------------------------------------------------------------------------------- */
 
 uint32_t sequence_generated(const struct sequence *sequence)
 {
@@ -115,4 +126,46 @@ uint32_t sequence_generated(const struct sequence *sequence)
 bool sequence_may_decode(const struct sequence *sequence)
 {
     return sequence_generated(sequence) + sequence->sampling_in_flight < sequence->max_tokens;
+}
+
+uint32_t sequence_positions_max(const struct sequence *sequence)
+{
+    return sequence->prompt_count + sequence->max_tokens - (sequence->max_tokens > 0);
+}
+
+/* --- groups ----------------------------------------------------------------------------------- */
+
+bool sequence_waits_for_source(const struct sequence *sequence, uint32_t page_tokens)
+{
+    const struct prompt_group *group = sequence->group;
+
+    return group->source && group->source->submitted < group->page_count * page_tokens;
+}
+
+uint32_t sequence_pages_shared(const struct sequence *sequence)
+{
+    return sequence->group->source ? sequence->group->page_count : 0;
+}
+
+uint32_t sequence_pages_own(const struct sequence *sequence)
+{
+    const struct prompt_group *group = sequence->group;
+    bool shares = sequence->page_count > 0 && group->holders > 1;
+
+    return sequence->page_count - (shares ? group->page_count : 0);
+}
+
+void sequence_leave_group(struct sequence *sequence)
+{
+    struct running_request *owner = sequence->owner;
+    uint32_t choices = owner->request->choices;
+    struct sequence *first = &owner->sequences[sequence->choice / choices * choices];
+
+    if (sequence->group->source != sequence)
+        return;
+    sequence->group->source = NULL;
+    /* All others that run were admitted when the pages were full, so any will do. */
+    for (uint32_t i = 0; i < choices; i++)
+        if (first[i].state == SEQUENCE_RUNNING && &first[i] != sequence)
+            sequence->group->source = &first[i];
 }

@@ -1,14 +1,20 @@
 /* sequence.h -- one choice of one request on its way through the scheduler, and the lists it stands
  * in.
  *
- *     waiting ──admit──► running ──last token──► leaving ──nothing in flight──► closing ──► freed
- *        ▲                  │ pages run out          │ preempted
- *        └──────────────────┴────────────────────────┘
+ *     waiting --admit--> running --last token--> leaving --nothing in flight--> closing --> freed
+ *        ^                  | pages run out         | preempted
+ *        '------------------'-----------------------'
  *
  * A running sequence prefills while `submitted` < `opened`, then decodes. One that leaves is in no
  * further batch; when no step that names it is in flight its pages go back, and its row is closed
  * by the next batch. What the engine was lent (tokens, sampling) lives until that batch has
  * completed.
+ *
+ * A preempted sequence takes the tokens in flight when it lost its pages like any others: they are
+ * computed already. It resumes behind them, and its prompt then is all that it knows.
+ *
+ * The choices of one prompt compute it once: the first to run is the group's source, the others are
+ * admitted when its steps have been submitted that fill the prompt's pages, and share these.
  *
  * Everything here lies in the request's arena. Owner and only thread: scheduler. */
 #ifndef WEFT_SEQUENCE_H
@@ -31,9 +37,19 @@ enum sequence_state {
     SEQUENCE_CLOSING, /* until the batch that closes its row has completed */
 };
 
+/* The choices of one prompt. */
+struct prompt_group {
+    struct sequence *source; /* a running one whose pages the others share; NULL: none runs */
+    uint32_t page_count;     /* that the prompt fills and the choices share; 0: they do not */
+    uint32_t holders;        /* sequences that hold those pages */
+    uint64_t shown;          /* the last plan in which the policy was shown one that waits */
+};
+
 /* A request with sequences left. */
 struct running_request {
     struct request *request;
+    struct sequence *sequences;  /* [prompt_count * choices], by choice number */
+    struct prompt_group *groups; /* [prompt_count] */
     uint32_t sequences_left;
 };
 
@@ -41,6 +57,7 @@ struct sequence {
     struct sequence *before;
     struct sequence *after;
     struct running_request *owner;
+    struct prompt_group *group;
     uint32_t choice;
     enum sequence_state state;
     uint64_t order; /* of arrival; kept over preemptions */
@@ -51,10 +68,9 @@ struct sequence {
     uint32_t max_tokens;
     uint32_t row;                /* of the request table, while it has one */
     uint32_t opened;             /* tokens known when the row was opened */
-    uint32_t submitted;          /* positions that submitted steps write */
+    uint32_t submitted;          /* positions that submitted steps write, and shared ones */
     uint32_t sampling_in_flight; /* steps in flight that sample a token */
     uint32_t in_flight;          /* steps in flight that name the row */
-    uint32_t steps_waited;
     uint32_t *pages;
     uint32_t page_count;
     uint32_t pages_granted;  /* how many of them the engine knows */
@@ -62,11 +78,13 @@ struct sequence {
     struct prefix_hash hash; /* of the last named page */
     uint32_t computed;       /* positions whose step has completed */
     bool row_open;           /* a batch has opened its row */
+    bool lent;               /* a row was opened once: the engine may look at what it was lent */
     bool ended;              /* no more tokens are wanted; with end_code */
     int end_code;            /* 0: finished or cancelled, else the failure */
     bool told;               /* its last event is sent */
     bool preempted;          /* leaves only to wait again */
     bool started;
+    uint32_t cached;          /* prompt tokens that need not be computed when it started */
     uint32_t prompt_reported; /* the last position whose EVENT_PROMPT was sent */
     uint32_t preemptions;
     uint64_t admitted_ns;
@@ -81,8 +99,8 @@ struct sequence_list {
 };
 
 void sequence_list_append(struct sequence_list *list, struct sequence *sequence);
-/* Keeps the list in order of `order`: where preempted sequences go back to, ahead of those that
- * came later. */
+/* Keeps the list in order of `order`, looking from its end: where preempted sequences go back to,
+ * ahead of those that came later. */
 void sequence_list_insert(struct sequence_list *list, struct sequence *sequence);
 void sequence_list_remove(struct sequence_list *list, struct sequence *sequence);
 
@@ -95,5 +113,16 @@ int sequences_make(struct request *request, const struct engine_limits *limits, 
 uint32_t sequence_generated(const struct sequence *sequence);
 /* Is there a token left to sample, counting those in flight? */
 bool sequence_may_decode(const struct sequence *sequence);
+/* The most positions that are ever computed: the last token is sampled and goes nowhere. */
+uint32_t sequence_positions_max(const struct sequence *sequence);
+
+/* Must it wait for the source of its group to fill the prompt's pages? */
+bool sequence_waits_for_source(const struct sequence *sequence, uint32_t page_tokens);
+/* How many pages it would share if it were admitted now. */
+uint32_t sequence_pages_shared(const struct sequence *sequence);
+/* Pages that nobody else holds: those that its end gives back. */
+uint32_t sequence_pages_own(const struct sequence *sequence);
+/* It runs no more: another choice becomes the source if it was it. */
+void sequence_leave_group(struct sequence *sequence);
 
 #endif

@@ -26,8 +26,8 @@ struct simulated {
     uint32_t submitted;
     uint32_t sampling; /* in flight */
     uint32_t in_flight;
-    uint32_t waited;
     uint32_t pages;
+    uint64_t prefilled_at; /* the step that last computed some of its prompt, or admitted it */
     bool ended;
 };
 
@@ -41,7 +41,8 @@ struct world {
     uint64_t random;
     uint32_t page_tokens, page_count, pages_free, rows, rows_free, budget, prefills_max, context;
     uint32_t arrivals, arrived, done;
-    uint64_t next_order, steps;
+    uint32_t answer_guess; /* how long the scheduler takes answers to be */
+    uint64_t next_order, steps, prefilled;
     struct simulated all[QUEUE_MAX];
     struct flight flights[DELAY + 1];
     uint64_t submitted, completed;
@@ -60,9 +61,21 @@ static uint32_t pages_for(const struct world *world, uint32_t tokens)
     return (tokens + world->page_tokens - 1) / world->page_tokens;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The pages that it needs for `tokens` positions more, its last token not being computed. */
+static uint32_t pages_within(const struct world *world, const struct simulated *s, uint32_t from,
+                             uint32_t tokens)
+{
+    return pages_for(world, least(from + tokens, s->prompt + s->wanted - (s->wanted > 0)));
+}
+
 static uint32_t pages_to_start(const struct world *world, const struct simulated *s)
 {
-    return pages_for(world, s->known + (s->known - s->prompt < s->wanted));
+    return pages_within(world, s, s->known, 1 + DELAY);
 }
 
 static void arrive(struct world *world)
@@ -80,14 +93,14 @@ static void arrive(struct world *world)
 }
 
 /* Lowest order first; returns NULL at the end. */
-static struct simulated *next_waiting(struct world *world, uint64_t from)
+static struct simulated *next_in(struct world *world, enum state state, uint64_t from)
 {
     struct simulated *best = NULL;
 
     for (uint32_t i = 0; i < world->arrived; i++) {
         struct simulated *s = &world->all[i];
 
-        if (s->state == WAITING && s->order >= from && (!best || s->order < best->order))
+        if (s->state == state && s->order >= from && (!best || s->order < best->order))
             best = s;
     }
     return best;
@@ -139,37 +152,46 @@ static void name(struct flight *flight, struct world *world, struct simulated *s
 struct described {
     struct policy_running running[ROWS_MAX];
     struct policy_waiting waiting[ROWS_MAX];
-    struct simulated *sequences[2 * ROWS_MAX];
+    struct simulated *runs[ROWS_MAX];
+    struct simulated *waits[ROWS_MAX];
 };
+
+static struct policy_running describe_one(const struct world *world, const struct simulated *s)
+{
+    uint32_t now = pages_within(world, s, s->submitted, 1);
+    uint32_t ahead = pages_within(world, s, s->submitted, 1 + DELAY);
+    uint32_t growth = pages_within(world, s, s->prompt, world->answer_guess);
+    uint32_t missing = now > s->pages ? now - s->pages : 0;
+
+    return (struct policy_running){
+        .prompt_left = s->submitted < s->opened ? s->opened - s->submitted : 0,
+        .computed = s->submitted,
+        .pages_freed = s->pages,
+        .pages_missing = missing,
+        .pages_ahead = ahead > s->pages + missing ? ahead - s->pages - missing : 0,
+        .pages_growth = growth > s->pages ? growth - s->pages : 0,
+        .may_decode = s->known - s->prompt + s->sampling < s->wanted};
+}
 
 static void describe(struct world *world, struct policy_input *input, struct described *d)
 {
     struct simulated *s;
-    uint64_t from = 0;
 
     memset(input, 0, sizeof *input);
-    for (uint32_t i = 0; i < world->arrived; i++) {
-        s = &world->all[i];
-        if (s->state == LEAVING)
-            input->pages_leaving += s->pages;
-        if (s->state != RUNNING)
-            continue;
-        d->sequences[input->running_count] = s;
-        d->running[input->running_count++] = (struct policy_running){
-            .order = s->order,
-            .prompt_left = s->submitted < s->opened ? s->opened - s->submitted : 0,
-            .steps_waited = s->waited,
-            .pages_held = s->pages,
-            .pages_missing = s->submitted / world->page_tokens >= s->pages,
-            .may_decode = s->known - s->prompt + s->sampling < s->wanted};
+    for (uint32_t i = 0; i < world->arrived; i++)
+        if (world->all[i].state == LEAVING)
+            input->pages_leaving += world->all[i].pages;
+    for (uint64_t from = 0; (s = next_in(world, RUNNING, from)); from = s->order + 1) {
+        d->runs[input->running_count] = s;
+        d->running[input->running_count++] = describe_one(world, s);
     }
-    while (input->waiting_count < world->rows && (s = next_waiting(world, from))) {
-        d->sequences[input->running_count + input->waiting_count] = s;
-        d->waiting[input->waiting_count++] = (struct policy_waiting){
-            .order = s->order, .prompt_tokens = s->known, .pages = pages_to_start(world, s)};
-        from = s->order + 1;
+    for (uint64_t from = 0;
+         input->waiting_count < world->rows && (s = next_in(world, WAITING, from));
+         from = s->order + 1) {
+        d->waits[input->waiting_count] = s;
+        d->waiting[input->waiting_count++] =
+            (struct policy_waiting){.prompt_tokens = s->known, .pages = pages_to_start(world, s)};
     }
-    input->page_count = world->page_count;
     input->pages_free = world->pages_free;
     input->rows_free = world->rows_free;
     input->prefill_tokens = world->budget;
@@ -186,100 +208,122 @@ static void admit(struct world *world, struct simulated *s)
     s->state = RUNNING;
     s->opened = s->known;
     s->submitted = 0;
-    s->waited = 0;
+    s->prefilled_at = world->steps;
     s->pages = pages;
     world->pages_free -= pages;
     world->rows_free--;
 }
 
-static void check_no_choice_twice(const struct policy_plan *plan, uint32_t running)
+static void check_nobody_twice(const struct policy_input *input, const struct policy_plan *plan)
 {
     for (uint32_t i = 0; i < plan->decode_count; i++) {
-        assert_true(plan->decodes[i] < running);
+        assert_true(plan->decodes[i].index < input->running_count);
         for (uint32_t k = 0; k < i; k++)
-            assert_int_not_equal(plan->decodes[i], plan->decodes[k]);
+            assert_int_not_equal(plan->decodes[i].index, plan->decodes[k].index);
         for (uint32_t k = 0; k < plan->preempt_count; k++)
-            assert_int_not_equal(plan->decodes[i], plan->preempts[k]);
+            assert_int_not_equal(plan->decodes[i].index, plan->preempts[k]);
     }
     for (uint32_t i = 0; i < plan->prefill_count; i++) {
+        assert_true(plan->prefills[i].index < input->running_count + plan->admit_count);
         for (uint32_t k = 0; k < i; k++)
             assert_int_not_equal(plan->prefills[i].index, plan->prefills[k].index);
         for (uint32_t k = 0; k < plan->preempt_count; k++)
             assert_int_not_equal(plan->prefills[i].index, plan->preempts[k]);
     }
+    for (uint32_t i = 1; i < plan->admit_count; i++)
+        assert_true(plan->admits[i - 1] < plan->admits[i]);
+    assert_true(plan->admit_count == 0 || plan->preempt_count == 0);
 }
 
-/* The oldest that runs is never a victim, and decodes whenever it may and its page can be had. */
-static void check_oldest(const struct policy_input *input, const struct policy_plan *plan)
+/* Everybody decodes who may and whose pages are there; none is a victim without need; the oldest
+ * never is. */
+static void check_decodes(const struct policy_input *input, const struct policy_plan *plan)
 {
-    uint32_t oldest = 0;
+    uint32_t wanted = 0, could = 0;
 
-    if (input->running_count == 0)
-        return;
-    for (uint32_t i = 1; i < input->running_count; i++)
-        if (input->running[i].order < input->running[oldest].order)
-            oldest = i;
     for (uint32_t i = 0; i < plan->preempt_count; i++)
-        assert_int_not_equal(plan->preempts[i], oldest);
-    if (input->running[oldest].prompt_left == 0 && input->running[oldest].may_decode &&
-        input->running[oldest].pages_missing <= input->pages_free) {
-        bool decodes = false;
+        assert_int_not_equal(plan->preempts[i], 0);
+    for (uint32_t i = 0; i < input->running_count; i++) {
+        const struct policy_running *running = &input->running[i];
 
-        for (uint32_t i = 0; i < plan->decode_count; i++)
-            decodes |= plan->decodes[i] == oldest;
-        assert_true(decodes);
+        if (running->prompt_left || !running->may_decode)
+            continue;
+        wanted += running->pages_missing + running->pages_ahead;
+        could++;
+    }
+    if (wanted > input->pages_free)
+        return;
+    assert_int_equal(plan->decode_count, could);
+    assert_int_equal(plan->preempt_count, 0);
+}
+
+static void carry_out_prefills(struct world *world, const struct policy_input *input,
+                               const struct described *d, const struct policy_plan *plan,
+                               struct flight *flight)
+{
+    uint32_t computed = 0;
+
+    for (uint32_t i = 0; i < plan->prefill_count; i++) {
+        uint32_t index = plan->prefills[i].index, tokens = plan->prefills[i].tokens;
+        struct simulated *s = index < input->running_count
+                                  ? d->runs[index]
+                                  : d->waits[plan->admits[index - input->running_count]];
+
+        assert_true(s->state == RUNNING && tokens > 0 && tokens <= s->opened - s->submitted);
+        s->submitted += tokens;
+        computed += tokens;
+        s->prefilled_at = world->steps;
+        name(flight, world, s, s->submitted == s->opened && s->known - s->prompt < s->wanted);
+    }
+    assert_true(computed <= world->budget);
+    world->prefilled += computed;
+    /* The oldest prompt moves in every step. */
+    for (uint32_t i = 0; i < input->running_count; i++) {
+        if (input->running[i].prompt_left > 0) {
+            assert_true(d->runs[i]->state == LEAVING || d->runs[i]->prefilled_at == world->steps);
+            break;
+        }
     }
 }
 
-static bool step(struct world *world)
+static void carry_out_decodes(struct world *world, const struct described *d,
+                              const struct policy_plan *plan, struct flight *flight)
 {
-    uint32_t decodes[ROWS_MAX], preempts[ROWS_MAX], prefilled = 0, prefilling = 0;
+    for (uint32_t i = 0; i < plan->decode_count; i++) {
+        struct simulated *s = d->runs[plan->decodes[i].index];
+
+        assert_true(plan->decodes[i].pages <= world->pages_free);
+        world->pages_free -= plan->decodes[i].pages;
+        s->pages += plan->decodes[i].pages;
+        assert_true(s->submitted / world->page_tokens < s->pages);
+        s->submitted++;
+        name(flight, world, s, true);
+    }
+}
+
+static void step(struct world *world)
+{
+    struct policy_decode decodes[ROWS_MAX];
     struct policy_prefill prefills[ROWS_MAX];
-    struct policy_plan plan = {.decodes = decodes, .preempts = preempts, .prefills = prefills};
+    uint32_t preempts[ROWS_MAX], admits[ROWS_MAX];
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
     struct flight *flight = &world->flights[world->submitted % (DELAY + 1)];
     struct policy_input input;
     struct described d;
 
     describe(world, &input, &d);
     policy_plan(&input, &plan);
-    check_no_choice_twice(&plan, input.running_count);
-    check_oldest(&input, &plan);
+    check_nobody_twice(&input, &plan);
+    check_decodes(&input, &plan);
     flight->count = 0;
     for (uint32_t i = 0; i < plan.admit_count; i++)
-        admit(world, d.sequences[input.running_count + i]);
+        admit(world, d.waits[plan.admits[i]]);
     for (uint32_t i = 0; i < plan.preempt_count; i++)
-        d.sequences[plan.preempts[i]]->state = LEAVING;
-    for (uint32_t i = 0; i < world->arrived; i++)
-        world->all[i].waited++;
-    for (uint32_t i = 0; i < plan.prefill_count; i++) {
-        struct simulated *s = d.sequences[plan.prefills[i].index];
-        bool last = plan.prefills[i].tokens == s->opened - s->submitted;
-
-        assert_true(s->state == RUNNING && plan.prefills[i].tokens > 0);
-        assert_true(plan.prefills[i].tokens <= s->opened - s->submitted);
-        s->submitted += plan.prefills[i].tokens;
-        prefilled += plan.prefills[i].tokens;
-        s->waited = 0;
-        name(flight, world, s, last && s->known - s->prompt + s->sampling < s->wanted);
-    }
-    for (uint32_t i = 0; i < plan.decode_count; i++) {
-        struct simulated *s = d.sequences[plan.decodes[i]];
-
-        if (s->submitted / world->page_tokens >= s->pages) {
-            assert_true(world->pages_free > 0);
-            world->pages_free--;
-            s->pages++;
-        }
-        s->submitted++;
-        name(flight, world, s, true);
-    }
-    assert_true(prefilled <= world->budget);
-    for (uint32_t i = 0; i < world->arrived; i++)
-        prefilling +=
-            world->all[i].state == RUNNING && world->all[i].submitted < world->all[i].opened;
-    assert_true(prefilling <= world->prefills_max);
+        d.runs[plan.preempts[i]]->state = LEAVING;
+    carry_out_prefills(world, &input, &d, &plan, flight);
+    carry_out_decodes(world, &d, &plan, flight);
     world->submitted++;
-    return flight->count > 0;
 }
 
 static void cancel_somebody(struct world *world)
@@ -313,6 +357,7 @@ static void run_world(struct world *world, uint64_t seed)
     world->budget = draw(world, 1, 64);
     world->prefills_max = draw(world, 1, 6);
     world->arrivals = draw(world, 1, 60);
+    world->answer_guess = draw(world, 0, world->context);
     /* Serially and with every token computed anew after a preemption nobody needs longer. */
     bound = (uint64_t)world->arrivals * world->context * (world->context + 4) * 4;
     while (world->done < world->arrivals || world->arrived < world->arrivals) {
@@ -320,7 +365,7 @@ static void run_world(struct world *world, uint64_t seed)
         if (draw(world, 0, 30) == 0)
             cancel_somebody(world);
         settle(world);
-        (void)step(world);
+        step(world);
         if (world->submitted - world->completed == DELAY)
             complete(world);
         assert_true(++world->steps < bound);
@@ -346,42 +391,132 @@ static void everybody_ends_in_every_world(void **state)
     free(world);
 }
 
-/* A long prompt moves although short ones never stop coming. */
-static void a_long_prompt_is_not_starved(void **state)
+/* One prompt of 10000 tokens among short ones that never stop coming, with every place taken: it is
+ * done in about four times the steps that it needs alone, and each short one in the step it came. */
+static void neither_long_nor_short_prompts_wait(void **state)
 {
-    uint32_t decodes[4], preempts[4], long_left = 1000, waited = 0, steps = 0;
+    struct policy_decode decodes[4];
     struct policy_prefill prefills[4];
-    struct policy_plan plan = {.decodes = decodes, .preempts = preempts, .prefills = prefills};
+    uint32_t preempts[4], admits[4], long_left = 10000, steps = 0;
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
 
     (void)state;
-    while (long_left > 0) {
-        struct policy_running running[2] = {
-            {.order = 1, .prompt_left = long_left, .steps_waited = waited, .pages_held = 70},
-            {.order = 2 + steps, .prompt_left = 64, .pages_held = 5}};
-        struct policy_input input = {.page_count = 100,
-                                     .pages_free = 25,
-                                     .prefill_tokens = 64,
-                                     .prefills_max = 2,
-                                     .running_count = 2,
-                                     .running = running};
+    for (; long_left > 200; steps++) {
+        const struct policy_running running = {.prompt_left = long_left, .pages_freed = 700};
+        const struct policy_waiting waiting[2] = {{.prompt_tokens = 5000, .pages = 320},
+                                                  {.prompt_tokens = 150, .pages = 10}};
+        const struct policy_input input = {.pages_free = 1000,
+                                           .rows_free = 3,
+                                           .prefill_tokens = 256,
+                                           .prefills_max = 1,
+                                           .running_count = 1,
+                                           .running = &running,
+                                           .waiting_count = 2,
+                                           .waiting = waiting};
 
         policy_plan(&input, &plan);
-        waited++;
+        assert_int_equal(plan.admit_count, 1);
+        assert_int_equal(admits[0], 1);
+        assert_int_equal(plan.prefill_count, 2);
         for (uint32_t i = 0; i < plan.prefill_count; i++) {
-            if (plan.prefills[i].index == 0) {
-                long_left -= plan.prefills[i].tokens;
-                waited = 0;
-            }
+            if (prefills[i].index == 0)
+                long_left -= prefills[i].tokens;
+            else
+                assert_int_equal(prefills[i].tokens, 150);
         }
-        assert_true(++steps < 2000);
     }
+    assert_true(steps <= 4 * (10000 / 256 + 1));
+}
+
+/* Equal prompts are finished one by one, in the order in which they came. */
+static void equal_prompts_are_finished_one_by_one(void **state)
+{
+    struct policy_decode decodes[3];
+    struct policy_prefill prefills[3];
+    uint32_t preempts[3], admits[3], left[3] = {100, 100, 100}, finished = 0;
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
+
+    (void)state;
+    while (finished < 3) {
+        struct policy_running running[3];
+        const struct policy_input input = {
+            .prefill_tokens = 32, .prefills_max = 3, .running_count = 3, .running = running};
+
+        for (uint32_t i = 0; i < 3; i++)
+            running[i] = (struct policy_running){.prompt_left = left[i]};
+        policy_plan(&input, &plan);
+        for (uint32_t i = 0; i < plan.prefill_count; i++) {
+            assert_true(prefills[i].index == finished || left[finished] == 0);
+            left[prefills[i].index] -= prefills[i].tokens;
+            if (left[prefills[i].index] == 0)
+                finished = prefills[i].index + 1;
+        }
+    }
+}
+
+/* Nobody overtakes one that waits for pages, however small. */
+static void pages_go_to_the_head_of_the_queue(void **state)
+{
+    struct policy_decode decodes[3];
+    struct policy_prefill prefills[3];
+    uint32_t preempts[3], admits[3];
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
+    const struct policy_running running = {.may_decode = true, .pages_freed = 90, .computed = 900};
+    const struct policy_waiting waiting[2] = {{.prompt_tokens = 300, .pages = 20},
+                                              {.prompt_tokens = 10, .pages = 1}};
+    struct policy_input input = {.pages_free = 19,
+                                 .rows_free = 2,
+                                 .prefill_tokens = 64,
+                                 .prefills_max = 2,
+                                 .running_count = 1,
+                                 .running = &running,
+                                 .waiting_count = 2,
+                                 .waiting = waiting};
+
+    (void)state;
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.admit_count, 0);
+    input.pages_free = 21;
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.admit_count, 2);
+}
+
+/* The victim is whoever loses least; not one that is about to end, nor the oldest. */
+static void the_cheapest_is_preempted(void **state)
+{
+    struct policy_decode decodes[4];
+    struct policy_prefill prefills[4];
+    uint32_t preempts[4], admits[4];
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
+    struct policy_running running[4] = {
+        {.may_decode = true, .computed = 10, .pages_freed = 1, .pages_missing = 1},
+        {.may_decode = true, .computed = 900, .pages_freed = 60},
+        {.may_decode = true, .computed = 30, .pages_freed = 2},
+        {.may_decode = true, .computed = 400, .pages_freed = 26}};
+    const struct policy_input input = {.running_count = 4, .running = running};
+
+    (void)state;
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.preempt_count, 1);
+    assert_int_equal(preempts[0], 2);
+    assert_int_equal(plan.decode_count, 2);
+    running[2].may_decode = false; /* its pages come back without that */
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.preempt_count, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everybody_ends_in_every_world),
-        cmocka_unit_test(a_long_prompt_is_not_starved),
+        cmocka_unit_test(neither_long_nor_short_prompts_wait),
+        cmocka_unit_test(equal_prompts_are_finished_one_by_one),
+        cmocka_unit_test(pages_go_to_the_head_of_the_queue),
+        cmocka_unit_test(the_cheapest_is_preempted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
