@@ -3,8 +3,8 @@
  *
  *     [flags] [body ...] 0xff [a token each ...]
  *
- * A body that is taken is answered by the tokens, streamed or not as it asks, to its end; what comes
- * out must be JSON. Corpus: tests/fuzz/corpus_openai_request. */
+ * A body that is taken is answered by the tokens, streamed or not as it asks, to its end; what
+ * comes out must be JSON. Corpus: tests/fuzz/corpus_openai_request. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ enum { FLAG_COMPLETIONS = 1, FLAG_BOS = 2, FLAG_STRICT = 4, FLAG_FAILURE = 8, FL
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* An echo may hold NUL, so its escape is right in an answer, though json_parse() takes none. jansson
- * takes it in values only, so no NUL is sampled here: it would be a key. */
+/* An echo may hold NUL, so its escape is right in an answer, though json_parse() takes none.
+ * jansson takes it in values only, so no NUL is sampled here: it would be a key. */
 static void check_json(const char *text, size_t bytes)
 {
     json_t *value = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
