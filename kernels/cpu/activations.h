@@ -24,7 +24,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TILE_ROWS = 8 };
+enum {
+    TILE_ROWS = 8,
+    /* Largest integers: 32,512 = 127 x 256, so that the high byte fits. */
+    ACTIVATION_INT16_MOST = 32512,
+    ACTIVATION_INT8_MOST = 127,
+};
+/* A block whose largest value is not above this counts as zeros: its inverse would overflow. */
+#define ACTIVATION_LEAST 1e-30f
 
 enum form { FORM_F32 = 1, FORM_WORDS = 2, FORM_BYTES = 4 };
 

@@ -9,9 +9,6 @@
 
 #include "kernels/cpu/half.h"
 
-/* Largest integers of the two precisions. 32,512 = 127 x 256, so that the high byte fits. */
-enum { INT16_MOST = 32512, INT8_MOST = 127 };
-
 enum form form_ref(enum pack pack, enum precision precision, uint32_t rows)
 {
     (void)rows;
@@ -22,7 +19,7 @@ enum form form_ref(enum pack pack, enum precision precision, uint32_t rows)
 
 static void put_integers(const struct activations *x, size_t unit, const float *values)
 {
-    float most = x->precision == PRECISION_INT8 ? INT8_MOST : INT16_MOST;
+    float most = x->precision == PRECISION_INT8 ? ACTIVATION_INT8_MOST : ACTIVATION_INT16_MOST;
     float largest = 0, inverse;
     int32_t sum = 0;
 

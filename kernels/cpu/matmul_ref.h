@@ -5,9 +5,6 @@
 
 #include "kernels/cpu/kernels.h"
 
-/* A block whose largest value is not above this counts as zeros: its inverse would overflow. */
-#define ACTIVATION_LEAST 1e-30f
-
 enum form form_ref(enum pack pack, enum precision precision, uint32_t rows);
 void put_ref(const struct activations *x, uint32_t row, uint32_t first_block, uint32_t block_count,
              const float *values);

@@ -1,0 +1,527 @@
+/* matmul_avx512.c -- products with AVX-512 and VNNI, and the forms of activations they read.
+ *
+ * One call of a kernel is one tile of 8, 4, 2 or 1 rows against one group of 16 outputs (two groups
+ * where the rows are few), over all blocks. The tile's running sums stay in registers; a block's
+ * weights are unpacked once for all rows of the tile:
+ *
+ *     bytes   vpdpbusd: unsigned quants x signed bytes; 16-bit inputs as two bytes. One or two rows,
+ *             where unpacking counts and memory is the limit; and 8-bit inputs
+ *     words   vpdpwssd: quants widened to 16 bits x 16-bit inputs: no second pass. More rows
+ *     f32     quants or stored floats as floats x float inputs
+ *
+ * bytes and words give the same integers, so the same sums: a row's result does not depend on how
+ * many rows there are. Weights are read once from memory in any case, some two kilobytes ahead. */
+#include "kernels/cpu/matmul_avx512.h"
+
+#include <string.h>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/matmul_ref.h"
+
+enum {
+    AHEAD_BYTES = 2048,
+    WORD_PAIRS = BLOCK_COLUMNS / 2,
+    QUADS = BLOCK_COLUMNS / 4,
+    BYTE_ROWS_MAX = 2, /* with 16-bit inputs; more rows are faster as words */
+};
+
+/* A tile's inputs, from its first unit on. */
+struct tile {
+    const float *f32;
+    const int16_t *words;
+    const int8_t *high;
+    const int8_t *low;
+    const float *sums_f32;
+    const float *scales;
+    const float *sums;
+    const int32_t *offsets;
+};
+
+/* Where a group's data lies. */
+struct group {
+    const uint8_t *lines; /* block b at lines + b x line_bytes */
+    const uint8_t *scales;
+    size_t line_bytes;
+    size_t scale_bytes;
+};
+
+static struct tile tile_at(const struct activations *x, uint32_t first_row, uint32_t block)
+{
+    uint32_t n = tile_rows(x->rows, first_row);
+    size_t unit = (size_t)first_row * x->blocks + (size_t)block * n;
+
+    return (struct tile){
+        .f32 = x->f32 + unit * BLOCK_COLUMNS,
+        .words = x->words + unit * BLOCK_COLUMNS,
+        .high = x->high + unit * BLOCK_COLUMNS,
+        .low = x->low + unit * BLOCK_COLUMNS,
+        .sums_f32 = x->sums_f32 + unit,
+        .scales = x->scales + unit,
+        .sums = x->sums + unit,
+        .offsets = x->offsets + unit,
+    };
+}
+
+static struct group group_at(const struct packed *w, uint32_t index)
+{
+    const uint8_t *data = w->data + index * w->group_bytes;
+    size_t q8_scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
+
+    switch (w->pack) {
+    case PACK_Q4:
+        return (struct group){data, data + 256, Q4_BLOCK_BYTES, Q4_BLOCK_BYTES};
+    case PACK_Q8:
+        return (struct group){data + q8_scales, data, Q8_LINES_BYTES, Q8_SCALES_BYTES};
+    case PACK_F16:
+    case PACK_BF16:
+        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0};
+    default:
+        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0};
+    }
+}
+
+INLINE __m512i load_line(const uint8_t *from)
+{
+    return _mm512_load_si512((const void *)from);
+}
+
+/* Four bytes or two words of an input in every lane. */
+INLINE __m512i spread(const void *from)
+{
+    int32_t four;
+
+    memcpy(&four, from, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+INLINE void ahead(const uint8_t *from, const size_t bytes)
+{
+    UNROLL for (size_t at = 0; at < bytes; at += 64)
+        _mm_prefetch((const char *)from + AHEAD_BYTES + at, _MM_HINT_T0);
+}
+
+INLINE void put_tile(float *y, size_t stride, bool add, const floats16 *sums, const int rows)
+{
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        float *to = y + (size_t)r * stride;
+
+        lanes_store(to, add ? lanes_add(lanes_load(to), sums[r]) : sums[r]);
+    }
+}
+
+/* --- integers ------------------------------------------------------------------------------------- */
+
+/* The block's quants as 8 lines of four unsigned bytes a lane. */
+INLINE void bytes_of(const uint8_t *lines, const bool q4, __m512i *quads)
+{
+    const __m512i nibble = _mm512_set1_epi8(15);
+
+    if (q4) {
+        UNROLL for (int j = 0; j < QUADS / 2; j++)
+        {
+            __m512i line = load_line(lines + 64 * j);
+
+            quads[2 * j] = _mm512_and_si512(line, nibble);
+            quads[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(line, 4), nibble);
+        }
+    } else {
+        UNROLL for (int j = 0; j < QUADS; j++) quads[j] = load_line(lines + 64 * j);
+    }
+}
+
+/* The block's quants as 16 lines of two words a lane, in the order of FORM_WORDS. */
+INLINE void words_of(const uint8_t *lines, const bool q4, __m512i *pairs)
+{
+    const __m512i nibble = _mm512_set1_epi16(15), byte = _mm512_set1_epi16(255);
+
+    if (q4) {
+        UNROLL for (int j = 0; j < WORD_PAIRS / 4; j++)
+        {
+            __m512i line = load_line(lines + 64 * j);
+
+            pairs[4 * j] = _mm512_and_si512(line, nibble);
+            pairs[4 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(line, 8), nibble);
+            pairs[4 * j + 2] = _mm512_and_si512(_mm512_srli_epi16(line, 4), nibble);
+            pairs[4 * j + 3] = _mm512_srli_epi16(line, 12);
+        }
+    } else {
+        UNROLL for (int j = 0; j < WORD_PAIRS / 2; j++)
+        {
+            __m512i line = load_line(lines + 64 * j);
+
+            pairs[2 * j] = _mm512_and_si512(line, byte);
+            pairs[2 * j + 1] = _mm512_srli_epi16(line, 8);
+        }
+    }
+}
+
+/* sum + the block's integer dot product, scaled; and the minimum's part. */
+INLINE floats16 scaled(floats16 sum, __m512i dot, floats16 scale, floats16 minimum,
+                       const struct tile *x, size_t unit, const bool q4)
+{
+    sum = lanes_fma(_mm512_cvtepi32_ps(dot), lanes_mul(scale, lanes_set(x->scales[unit])), sum);
+    return q4 ? lanes_fma(minimum, lanes_set(x->sums[unit]), sum) : sum;
+}
+
+/* `live` of the groups are written; a lone last one comes twice. */
+INLINE void bytes_tile(const struct group *groups, int live, uint32_t blocks, const struct tile *x,
+                       float *y, size_t stride, bool add, const int rows, const int group_count,
+                       const bool q4, const bool two)
+{
+    floats16 sums[2][TILE_ROWS];
+
+    UNROLL for (int g = 0; g < group_count; g++)
+    {
+        UNROLL for (int r = 0; r < rows; r++) sums[g][r] = lanes_zero();
+    }
+    for (uint32_t b = 0; b < blocks; b++) {
+        UNROLL for (int g = 0; g < group_count; g++)
+        {
+            const uint8_t *lines = groups[g].lines + b * groups[g].line_bytes;
+            const uint8_t *scales = groups[g].scales + b * groups[g].scale_bytes;
+            floats16 scale = lanes_load_f16(scales);
+            floats16 minimum = q4 ? lanes_load_f16(scales + 32) : lanes_zero();
+            __m512i quads[QUADS];
+
+            ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
+            bytes_of(lines, q4, quads);
+            UNROLL for (int r = 0; r < rows; r++)
+            {
+                size_t unit = (size_t)b * (size_t)rows + (size_t)r;
+                const int8_t *high = x->high + unit * BLOCK_COLUMNS;
+                const int8_t *low = x->low + unit * BLOCK_COLUMNS;
+                __m512i dot[2] = {q4 ? _mm512_setzero_si512() : _mm512_set1_epi32(x->offsets[unit]),
+                                  _mm512_setzero_si512()};
+
+                if (two) {
+                    UNROLL for (int j = 0; j < QUADS; j++)
+                    {
+                        dot[1] = _mm512_dpbusd_epi32(dot[1], quads[j], spread(high + 4 * j));
+                        dot[0] = _mm512_dpbusd_epi32(dot[0], quads[j], spread(low + 4 * j));
+                    }
+                    dot[1] = _mm512_slli_epi32(dot[1], 8);
+                } else {
+                    UNROLL for (int j = 0; j < QUADS; j++) dot[j % 2] =
+                        _mm512_dpbusd_epi32(dot[j % 2], quads[j], spread(high + 4 * j));
+                }
+                sums[g][r] = scaled(sums[g][r], _mm512_add_epi32(dot[0], dot[1]), scale, minimum, x,
+                                    unit, q4);
+            }
+        }
+    }
+    UNROLL for (int g = 0; g < group_count; g++) if (g < live)
+        put_tile(y + g * GROUP_ROWS, stride, add, sums[g], rows);
+}
+
+INLINE void words_tile(const struct group *group, uint32_t blocks, const struct tile *x, float *y,
+                       size_t stride, bool add, const int rows, const bool q4)
+{
+    floats16 sums[TILE_ROWS];
+
+    UNROLL for (int r = 0; r < rows; r++) sums[r] = lanes_zero();
+    for (uint32_t b = 0; b < blocks; b++) {
+        const uint8_t *lines = group->lines + b * group->line_bytes;
+        const uint8_t *scales = group->scales + b * group->scale_bytes;
+        const int16_t *words = x->words + (size_t)b * (size_t)rows * BLOCK_COLUMNS;
+        size_t unit = (size_t)b * (size_t)rows;
+        __m512i pairs[WORD_PAIRS], dots[TILE_ROWS];
+        floats16 scale = lanes_load_f16(scales);
+        floats16 minimum = q4 ? lanes_load_f16(scales + 32) : lanes_zero();
+
+        ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
+        words_of(lines, q4, pairs);
+        UNROLL for (int r = 0; r < rows; r++) dots[r] =
+            q4 ? _mm512_setzero_si512() : _mm512_set1_epi32(x->offsets[unit + (size_t)r]);
+        UNROLL for (int p = 0; p < WORD_PAIRS; p++)
+        {
+            UNROLL for (int r = 0; r < rows; r++) dots[r] =
+                _mm512_dpwssd_epi32(dots[r], pairs[p], spread(words + r * BLOCK_COLUMNS + 2 * p));
+        }
+        UNROLL for (int r = 0; r < rows; r++) sums[r] =
+            scaled(sums[r], dots[r], scale, minimum, x, unit + (size_t)r, q4);
+    }
+    put_tile(y, stride, add, sums, rows);
+}
+
+/* --- floats --------------------------------------------------------------------------------------- */
+
+/* Column `column` of a block as floats; constant after unrolling. */
+INLINE floats16 column_of(const uint8_t *lines, const enum pack pack, const int column)
+{
+    const floats16 nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i line;
+
+    switch (pack) {
+    case PACK_F32:
+        return lanes_load((const float *)lines + column * GROUP_ROWS);
+    case PACK_F16:
+        return lanes_load_f16(lines + 2 * column * GROUP_ROWS);
+    case PACK_BF16:
+        line = _mm512_cvtepu16_epi32(
+            _mm256_load_si256((const __m256i *)(lines + 2 * column * GROUP_ROWS)));
+        return _mm512_castsi512_ps(_mm512_slli_epi32(line, 16));
+    case PACK_Q4:
+        /* vpermps looks at four bits of each lane: a nibble is its own index. */
+        line = load_line(lines + 64 * (column / 8));
+        return _mm512_permutexvar_ps(
+            _mm512_srli_epi32(line, (unsigned)(8 * (column % 4) + column % 8 / 4 * 4)), nibbles);
+    default:
+        line = _mm512_xor_si512(load_line(lines + 64 * (column / 4)), _mm512_set1_epi8(-128));
+        line = _mm512_slli_epi32(line, (unsigned)(24 - 8 * (column % 4)));
+        return _mm512_cvtepi32_ps(_mm512_srai_epi32(line, 24));
+    }
+}
+
+INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct tile *x, float *y,
+                     size_t stride, bool add, const int rows, const enum pack pack)
+{
+    floats16 sums[TILE_ROWS];
+
+    UNROLL for (int r = 0; r < rows; r++) sums[r] = lanes_zero();
+    for (uint32_t b = 0; b < blocks; b++) {
+        const uint8_t *lines = group->lines + b * group->line_bytes;
+        const uint8_t *scales = group->scales + b * group->scale_bytes;
+        const float *values = x->f32 + (size_t)b * (size_t)rows * BLOCK_COLUMNS;
+        const float *block_sums = x->sums_f32 + (size_t)b * (size_t)rows;
+        floats16 dots[TILE_ROWS][2];
+
+        UNROLL for (int r = 0; r < rows; r++) dots[r][0] = dots[r][1] = lanes_zero();
+        UNROLL for (int c = 0; c < BLOCK_COLUMNS; c += 2)
+        {
+            floats16 even = column_of(lines, pack, c), odd = column_of(lines, pack, c + 1);
+
+            _mm_prefetch((const char *)lines + AHEAD_BYTES + 64 * (c / 2), _MM_HINT_T0);
+            UNROLL for (int r = 0; r < rows; r++)
+            {
+                const float *at = values + r * BLOCK_COLUMNS + c;
+
+                dots[r][0] = lanes_fma(even, lanes_set(at[0]), dots[r][0]);
+                dots[r][1] = lanes_fma(odd, lanes_set(at[1]), dots[r][1]);
+            }
+        }
+        UNROLL for (int r = 0; r < rows; r++)
+        {
+            floats16 dot = lanes_add(dots[r][0], dots[r][1]);
+
+            if (pack == PACK_Q4 || pack == PACK_Q8)
+                sums[r] = lanes_fma(dot, lanes_load_f16(scales), sums[r]);
+            else
+                sums[r] = lanes_add(sums[r], dot);
+            if (pack == PACK_Q4)
+                sums[r] = lanes_fma(lanes_load_f16(scales + 32), lanes_set(block_sums[r]), sums[r]);
+        }
+    }
+    put_tile(y, stride, add, sums, rows);
+}
+
+/* --- the instances -------------------------------------------------------------------------------- */
+
+/* Groups `first` ... (live of them), one tile. */
+typedef void tile_kernel(const struct packed *w, uint32_t first, int live, const struct tile *x,
+                         float *y, size_t stride, bool add);
+
+#define BYTES(NAME, ROWS, GROUPS, Q4, TWO)                                                   \
+    static void NAME(const struct packed *w, uint32_t first, int live, const struct tile *x, \
+                     float *y, size_t stride, bool add)                                      \
+    {                                                                                        \
+        struct group groups[2] = {group_at(w, first), group_at(w, first + (live > 1))};      \
+                                                                                             \
+        bytes_tile(groups, live, w->blocks, x, y, stride, add, ROWS, GROUPS, Q4, TWO);       \
+    }
+#define ONE_GROUP(NAME, BODY, ROWS, WHAT)                                                    \
+    static void NAME(const struct packed *w, uint32_t first, int live, const struct tile *x, \
+                     float *y, size_t stride, bool add)                                      \
+    {                                                                                        \
+        struct group group = group_at(w, first);                                             \
+                                                                                             \
+        (void)live;                                                                          \
+        BODY(&group, w->blocks, x, y, stride, add, ROWS, WHAT);                              \
+    }
+
+BYTES(q4_two_1, 1, 2, true, true)
+BYTES(q4_two_2, 2, 2, true, true)
+BYTES(q8_two_1, 1, 2, false, true)
+BYTES(q8_two_2, 2, 2, false, true)
+BYTES(q4_one_1, 1, 2, true, false)
+BYTES(q4_one_2, 2, 2, true, false)
+BYTES(q4_one_4, 4, 1, true, false)
+BYTES(q4_one_8, 8, 1, true, false)
+BYTES(q8_one_1, 1, 2, false, false)
+BYTES(q8_one_2, 2, 2, false, false)
+BYTES(q8_one_4, 4, 1, false, false)
+BYTES(q8_one_8, 8, 1, false, false)
+ONE_GROUP(q4_words_1, words_tile, 1, true)
+ONE_GROUP(q4_words_2, words_tile, 2, true)
+ONE_GROUP(q4_words_4, words_tile, 4, true)
+ONE_GROUP(q4_words_8, words_tile, 8, true)
+ONE_GROUP(q8_words_1, words_tile, 1, false)
+ONE_GROUP(q8_words_2, words_tile, 2, false)
+ONE_GROUP(q8_words_4, words_tile, 4, false)
+ONE_GROUP(q8_words_8, words_tile, 8, false)
+ONE_GROUP(f32_1, f32_tile, 1, PACK_F32)
+ONE_GROUP(f32_2, f32_tile, 2, PACK_F32)
+ONE_GROUP(f32_4, f32_tile, 4, PACK_F32)
+ONE_GROUP(f32_8, f32_tile, 8, PACK_F32)
+ONE_GROUP(f16_1, f32_tile, 1, PACK_F16)
+ONE_GROUP(f16_2, f32_tile, 2, PACK_F16)
+ONE_GROUP(f16_4, f32_tile, 4, PACK_F16)
+ONE_GROUP(f16_8, f32_tile, 8, PACK_F16)
+ONE_GROUP(bf16_1, f32_tile, 1, PACK_BF16)
+ONE_GROUP(bf16_2, f32_tile, 2, PACK_BF16)
+ONE_GROUP(bf16_4, f32_tile, 4, PACK_BF16)
+ONE_GROUP(bf16_8, f32_tile, 8, PACK_BF16)
+ONE_GROUP(q4_f32_1, f32_tile, 1, PACK_Q4)
+ONE_GROUP(q4_f32_2, f32_tile, 2, PACK_Q4)
+ONE_GROUP(q4_f32_4, f32_tile, 4, PACK_Q4)
+ONE_GROUP(q4_f32_8, f32_tile, 8, PACK_Q4)
+ONE_GROUP(q8_f32_1, f32_tile, 1, PACK_Q8)
+ONE_GROUP(q8_f32_2, f32_tile, 2, PACK_Q8)
+ONE_GROUP(q8_f32_4, f32_tile, 4, PACK_Q8)
+ONE_GROUP(q8_f32_8, f32_tile, 8, PACK_Q8)
+
+/* For tiles of 1, 2, 4 and 8 rows. */
+static tile_kernel *const two_kernels[PACK_COUNT][4] = {
+    [PACK_Q4] = {q4_two_1, q4_two_2},
+    [PACK_Q8] = {q8_two_1, q8_two_2},
+};
+static tile_kernel *const one_kernels[PACK_COUNT][4] = {
+    [PACK_Q4] = {q4_one_1, q4_one_2, q4_one_4, q4_one_8},
+    [PACK_Q8] = {q8_one_1, q8_one_2, q8_one_4, q8_one_8},
+};
+static tile_kernel *const words_kernels[PACK_COUNT][4] = {
+    [PACK_Q4] = {q4_words_1, q4_words_2, q4_words_4, q4_words_8},
+    [PACK_Q8] = {q8_words_1, q8_words_2, q8_words_4, q8_words_8},
+};
+static tile_kernel *const f32_kernels[PACK_COUNT][4] = {
+    [PACK_F32] = {f32_1, f32_2, f32_4, f32_8},
+    [PACK_F16] = {f16_1, f16_2, f16_4, f16_8},
+    [PACK_BF16] = {bf16_1, bf16_2, bf16_4, bf16_8},
+    [PACK_Q4] = {q4_f32_1, q4_f32_2, q4_f32_4, q4_f32_8},
+    [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4, q8_f32_8},
+};
+
+/* --- the contract --------------------------------------------------------------------------------- */
+
+enum form form_avx512(enum pack pack, enum precision precision, uint32_t rows)
+{
+    if (precision == PRECISION_F32 || (pack != PACK_Q4 && pack != PACK_Q8))
+        return FORM_F32;
+    if (precision == PRECISION_INT8 || rows <= BYTE_ROWS_MAX)
+        return FORM_BYTES;
+    return FORM_WORDS;
+}
+
+static tile_kernel *const *kernels_for(const struct packed *w, const struct activations *x)
+{
+    switch (form_avx512(w->pack, x->precision, x->rows)) {
+    case FORM_BYTES:
+        return x->precision == PRECISION_INT8 ? one_kernels[w->pack] : two_kernels[w->pack];
+    case FORM_WORDS:
+        return words_kernels[w->pack];
+    default:
+        return f32_kernels[w->pack];
+    }
+}
+
+/* Rows as the file has them: a piece at a time is made into floats and multiplied. */
+static void product_raw(const struct packed *w, uint32_t group, const struct activations *x,
+                        float *y, size_t stride, bool add, const struct kernel_scratch *scratch)
+{
+    for (uint32_t b = 0; b < w->blocks; b += RAW_BLOCKS) {
+        uint32_t count = w->blocks - b < RAW_BLOCKS ? w->blocks - b : RAW_BLOCKS;
+        struct packed piece = {
+            .pack = PACK_F32, .blocks = count, .data = (const uint8_t *)scratch->raw};
+
+        packed_raw_blocks(w, group, b, count, scratch->raw);
+        for (uint32_t row = 0; row < x->rows; row += tile_rows(x->rows, row)) {
+            struct tile tile = tile_at(x, row, b);
+            int index = __builtin_ctz(tile_rows(x->rows, row));
+
+            f32_kernels[PACK_F32][index](&piece, 0, 1, &tile, y + row * stride, stride,
+                                         add || b > 0);
+        }
+    }
+}
+
+void product_avx512(const struct packed *w, uint32_t first, uint32_t count,
+                    const struct activations *x, float *y, size_t stride, bool add,
+                    const struct kernel_scratch *scratch)
+{
+    /* Byte kernels of one and two rows take groups by two; with so few rows there is one tile. */
+    uint32_t together = x->rows <= BYTE_ROWS_MAX ? 2 : 1;
+    tile_kernel *const *kernels;
+
+    if (w->pack == PACK_RAW) {
+        for (uint32_t g = 0; g < count; g++)
+            product_raw(w, first + g, x, y + g * GROUP_ROWS, stride, add, scratch);
+        return;
+    }
+    kernels = kernels_for(w, x);
+    if (form_avx512(w->pack, x->precision, x->rows) != FORM_BYTES)
+        together = 1;
+    for (uint32_t g = 0; g < count; g += together) {
+        int live = count - g < together ? 1 : (int)together;
+
+        for (uint32_t row = 0; row < x->rows; row += tile_rows(x->rows, row)) {
+            struct tile tile = tile_at(x, row, 0);
+            int index = __builtin_ctz(tile_rows(x->rows, row));
+
+            kernels[index](w, first + g, live, &tile, y + row * stride + g * GROUP_ROWS, stride,
+                           add);
+        }
+    }
+}
+
+/* --- inputs --------------------------------------------------------------------------------------- */
+
+static void put_integers(const struct activations *x, size_t unit, floats16 first, floats16 second)
+{
+    const float most =
+        x->precision == PRECISION_INT8 ? ACTIVATION_INT8_MOST : ACTIVATION_INT16_MOST;
+    float largest = lanes_largest(lanes_max(lanes_abs(first), lanes_abs(second)));
+    bool zeros = !(largest > ACTIVATION_LEAST);
+    floats16 inverse = lanes_set(zeros ? 0 : most / largest);
+    __m512i q[2] = {_mm512_cvtps_epi32(lanes_mul(first, inverse)),
+                    _mm512_cvtps_epi32(lanes_mul(second, inverse))};
+    int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(q[0], q[1]));
+
+    x->scales[unit] = zeros ? 0 : largest / most;
+    x->sums[unit] = x->scales[unit] * (float)sum;
+    x->offsets[unit] = -128 * sum;
+    for (int i = 0; i < 2; i++) {
+        size_t at = unit * BLOCK_COLUMNS + (size_t)i * LANES;
+
+        if (x->forms & FORM_WORDS) {
+            __m512i ordered = _mm512_shuffle_epi32(q[i], _MM_PERM_DBCA);
+
+            _mm256_storeu_si256((__m256i *)(x->words + at), _mm512_cvtepi32_epi16(ordered));
+        }
+        if (x->forms & FORM_BYTES) {
+            __m512i high = q[i];
+
+            if (x->precision != PRECISION_INT8) {
+                high = _mm512_srai_epi32(_mm512_add_epi32(high, _mm512_set1_epi32(128)), 8);
+                _mm_storeu_si128((__m128i *)(x->low + at), _mm512_cvtepi32_epi8(q[i]));
+            }
+            _mm_storeu_si128((__m128i *)(x->high + at), _mm512_cvtepi32_epi8(high));
+        }
+    }
+}
+
+void put_avx512(const struct activations *x, uint32_t row, uint32_t first_block,
+                uint32_t block_count, const float *values)
+{
+    for (uint32_t b = first_block; b < first_block + block_count; b++, values += BLOCK_COLUMNS) {
+        floats16 first = lanes_load(values), second = lanes_load(values + LANES);
+        size_t unit = unit_of(x, row, b);
+
+        if (x->forms & FORM_F32) {
+            lanes_store(x->f32 + unit * BLOCK_COLUMNS, first);
+            lanes_store(x->f32 + unit * BLOCK_COLUMNS + LANES, second);
+            x->sums_f32[unit] = lanes_sum(lanes_add(first, second));
+        }
+        if (x->forms & (FORM_WORDS | FORM_BYTES))
+            put_integers(x, unit, first, second);
+    }
+}
