@@ -17,9 +17,11 @@ enum {
     ARENA_BYTES_PER_BODY_BYTE = 32, /* 2 bytes of body can be a message, before it is refused */
     ARENA_BYTES_PER_TOKEN = 16,     /* a prompt, its copy for each sequence, and pages */
     ARENA_BYTES_PER_CHOICE = 4096,
-    /* jansson takes about 50 bytes a value, so their number is limited before it starts. */
+    /* jansson takes about 50 bytes a value, so their number is limited before it starts; an array or
+     * object costs as much as several more. */
     BODY_VALUES_MIN = 1 << 16,
     BODY_VALUES_MAX = 1 << 21,
+    BODY_CONTAINER_VALUES = 8,
 };
 
 int draft_fault(struct draft *draft, int code, const char *field, const char *format, ...)
@@ -88,17 +90,34 @@ int draft_tokens(struct draft *draft, uint32_t index, const char *field, const i
     return 0;
 }
 
+/* No token stands for more bytes of text than this. */
+static size_t longest_piece(const struct tokenizer *tokenizer)
+{
+    size_t longest = 1, bytes;
+
+    for (uint32_t id = 0; id < tokenizer_count(tokenizer); id++) {
+        (void)tokenizer_piece(tokenizer, (int32_t)id, &bytes);
+        if (bytes > longest)
+            longest = bytes;
+    }
+    return longest;
+}
+
 int draft_encode(struct draft *draft, uint32_t index, const char *field, const char *text,
                  size_t bytes, unsigned flags)
 {
+    size_t ceiling = draft->tokens.ceiling;
     int r;
 
+    /* A megabyte without a space is one word to a tokenizer, which it works on as a whole. */
+    if (bytes > ceiling && bytes / longest_piece(draft->context->tokenizer) > ceiling)
+        return too_long(draft, field, "more than ", ceiling);
     draft->prompts_are_text = true;
     draft->tokens.count = 0;
     r = tokenizer_encode(draft->context->tokenizer, text, bytes, flags, &draft->tokens,
                          &draft->fault);
     if (r == E_TOO_LARGE)
-        return too_long(draft, field, "more than ", draft->tokens.ceiling);
+        return too_long(draft, field, "more than ", ceiling);
     if (r < 0)
         return r;
     return draft_tokens(draft, index, field, draft->tokens.ids, draft->tokens.count);
@@ -166,7 +185,7 @@ static int check_model(struct draft *draft)
     return draft_fault(draft, E_NOT_FOUND, "model", "The model `%.200s` does not exist", model);
 }
 
-/* Values are counted by the commas between them. */
+/* Values are counted by the commas between them and the brackets around them. */
 static int check_value_count(struct draft *draft, const char *body)
 {
     uint64_t limit = (uint64_t)draft->context->context * draft->context->choices_max;
@@ -181,13 +200,14 @@ static int check_value_count(struct draft *draft, const char *body)
             in_string = !in_string;
         else if (in_string && body[i] == '\\')
             i++;
+        else if (!in_string && (body[i] == '{' || body[i] == '['))
+            count += BODY_CONTAINER_VALUES;
         else if (!in_string)
             count += body[i] == ',';
     }
     if (count > limit)
         return fault_set(&draft->fault, E_INVALID,
-                         "The body holds %" PRIu64 " values; at most %" PRIu64 " are taken", count,
-                         limit);
+                         "The body holds too many values: more than this model could read");
     return 0;
 }
 

@@ -506,6 +506,11 @@ static void test_long_prompts(void **state)
     (void)snprintf(body + bytes, sizeof body - bytes, "]}");
     assert_true(parse_bytes(OPENAI_COMPLETIONS, body, strlen(body), &request, &error) < 0);
     assert_non_null(strstr(error.message, "values"));
+    bytes = (size_t)snprintf(body, sizeof body, "{\"messages\":[{}");
+    while (bytes < 100000) /* few values, but each costs much memory */
+        bytes += (size_t)snprintf(body + bytes, sizeof body - bytes, ",{}");
+    (void)snprintf(body + bytes, sizeof body - bytes, "]}");
+    bad(OPENAI_CHAT, body, 400, "", "too many values");
 }
 
 /* Flips, cuts, doubles and swaps in good bodies: whatever comes, an answer or an error. */
