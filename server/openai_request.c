@@ -17,8 +17,8 @@ enum {
     ARENA_BYTES_PER_BODY_BYTE = 32, /* 2 bytes of body can be a message, before it is refused */
     ARENA_BYTES_PER_TOKEN = 16,     /* a prompt, its copy for each sequence, and pages */
     ARENA_BYTES_PER_CHOICE = 4096,
-    /* jansson takes about 50 bytes a value, so their number is limited before it starts; an array or
-     * object costs as much as several more. */
+    /* jansson takes about 50 bytes a value, so their number is limited before it starts; an array
+     * or object costs as much as several more. */
     BODY_VALUES_MIN = 1 << 16,
     BODY_VALUES_MAX = 1 << 21,
     BODY_CONTAINER_VALUES = 8,
