@@ -329,7 +329,7 @@ static bool demo_path(char *ret_path, size_t room)
     const char *cache = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
 
-    if (cache && *cache)
+    if (cache && cache[0] == '/') /* as server/startup.c looks for it */
         snprintf(ret_path, room, "%s/weft/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
     else
         snprintf(ret_path, room, "%s/.cache/weft/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -409,7 +409,8 @@ static void demo_model_is_the_reference(void **state)
     }
     reference = read_json("tests/data/smollm2_q4_1.json");
     engine = open_engine(path, tolerance, 256);
-    check_demo(engine, field(reference, "cases"), 1, tolerance);
+    if (tolerance == &demo_default)
+        check_demo(engine, field(reference, "cases"), 1, tolerance);
     check_demo(engine, field(reference, "cases"), 3, tolerance); /* 42 sequences in 32 rows */
     engine_close(engine);
     json_decref(reference);
