@@ -53,8 +53,7 @@ struct engine {
     bool lane_failed; /* the lane's own: nothing runs after a failure */
 };
 
-/* --- the step
- * ----------------------------------------------------------------------------------------- */
+/* --- the step ------------------------------------------------------------------------------- */
 
 /* On the lane's thread. */
 static void run_step(void *data, uint32_t job)
@@ -114,8 +113,7 @@ uint32_t engine_in_flight(const struct engine *engine)
     return engine->submitted - engine->completed;
 }
 
-/* --- opening
- * ------------------------------------------------------------------------------------------ */
+/* --- opening -------------------------------------------------------------------------------- */
 
 static void report(const struct engine_options *options, const char *phase, uint64_t began_ns)
 {
@@ -243,8 +241,7 @@ static int set_limits(struct engine *engine, const struct engine_options *option
     return 0;
 }
 
-/* --- the memory plan
- * ---------------------------------------------------------------------------------- */
+/* --- the memory plan ------------------------------------------------------------------------ */
 
 static uint64_t steps_bytes(const struct engine_limits *limits)
 {
@@ -450,8 +447,7 @@ void engine_close(struct engine *engine)
     free(engine);
 }
 
-/* --- facts
- * -------------------------------------------------------------------------------------------- */
+/* --- facts ---------------------------------------------------------------------------------- */
 
 const struct engine_limits *engine_limits(const struct engine *engine)
 {

@@ -34,8 +34,7 @@ struct binding {
     struct fault *fault;
 };
 
-/* --- hyperparameters
- * ---------------------------------------------------------------------------------- */
+/* --- hyperparameters ------------------------------------------------------------------------ */
 
 static void key_name(const struct binding *binding, const char *suffix, char *ret_key)
 {
@@ -212,8 +211,7 @@ static int read_rope_and_norm(const struct binding *binding)
     return read_real(binding, "attention.layer_norm_rms_epsilon", 0, 0.1, &model->norm_epsilon);
 }
 
-/* --- tensors
- * ------------------------------------------------------------------------------------------ */
+/* --- tensors -------------------------------------------------------------------------------- */
 
 static uint32_t dim_value(const struct model *model, enum arch_dim dim)
 {
@@ -399,8 +397,7 @@ static int set_rope_factors(struct binding *binding)
     return 0;
 }
 
-/* --- the model
- * ---------------------------------------------------------------------------------------- */
+/* --- the model ------------------------------------------------------------------------------ */
 
 static int find_arch(struct binding *binding)
 {

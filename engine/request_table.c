@@ -100,8 +100,7 @@ struct request_row *request_table_row(struct request_table *table, uint32_t row)
     return &table->rows[row];
 }
 
-/* --- changes
- * ------------------------------------------------------------------------------------------ */
+/* --- changes -------------------------------------------------------------------------------- */
 
 static void count_generated(struct request_row *row, int32_t token)
 {
@@ -163,8 +162,7 @@ static void apply_changes(struct request_table *table, const struct batch *batch
     }
 }
 
-/* --- work
- * --------------------------------------------------------------------------------------------- */
+/* --- work ----------------------------------------------------------------------------------- */
 
 /* A segment of `count` tokens from `position` on, whose tokens the caller writes next. */
 static struct work_segment *add_segment(struct request_table *table, struct work *work,
@@ -275,8 +273,7 @@ void request_table_begin(struct request_table *table, const struct batch *batch,
         add_decode(table, batch->decode_rows[i], work, step);
 }
 
-/* --- after sampling
- * ----------------------------------------------------------------------------------- */
+/* --- after sampling ------------------------------------------------------------------------- */
 
 bool request_row_may_end(const struct request_row *row)
 {

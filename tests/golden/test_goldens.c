@@ -1,10 +1,11 @@
-/* Protects the arithmetic from end to end: every golden checkpoint, and the demo model, must give the reference's
- * log-probabilities and greedy tokens, in float32 and by default, alone and in company.
+/* Protects the arithmetic from end to end: every golden checkpoint, and the demo model, must give
+ * the reference's log-probabilities and greedy tokens, in float32 and by default, alone and in
+ * company.
  *
- * Checkpoints: tests/data/arch, and all of $WEFT_GOLDENS/arch/gguf_* when that is set. The demo model is looked for where
- * deploy/fetch-demo-model keeps it. Reference logits are compared as log-probabilities, which is what the engine reports:
- * the 20 likeliest of every prompt, and all of the vocabulary for the second one (by scoring that prompt once with
- * each token after it). */
+ * Checkpoints: tests/data/arch, and all of $WEFT_GOLDENS/arch/gguf_* when that is set. The demo
+ * model is looked for where deploy/fetch-demo-model keeps it. Reference logits are compared as
+ * log-probabilities, which is what the engine reports: the 20 likeliest of every prompt, and all of
+ * the vocabulary for the second one (by scoring that prompt once with each token after it). */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -43,7 +44,7 @@ static const struct tolerance by_default = {ACTIVATIONS_INT16, 5e-2, 0.1};
 static const struct tolerance demo_exact = {ACTIVATIONS_F32, 0.03, 0.05};
 static const struct tolerance demo_default = {ACTIVATIONS_INT16, 0.03, 0.05};
 
-/* --- reading ---------------------------------------------------------------------------------------- */
+/* --- reading -------------------------------------------------------------------------------- */
 
 static json_t *read_json(const char *path)
 {
@@ -116,7 +117,7 @@ static struct engine *open_engine(const char *path, const struct tolerance *tole
     return engine;
 }
 
-/* --- comparing -------------------------------------------------------------------------------------- */
+/* --- comparing ------------------------------------------------------------------------------ */
 
 static void expect_near(const char *what, uint32_t prompt, size_t index, double got, double wanted,
                         const struct tolerance *tolerance)
@@ -207,7 +208,7 @@ static void compare_prompt_logprobs(const struct job *job, const json_t *top5, u
     }
 }
 
-/* --- the golden checkpoints --------------------------------------------------------------------------- */
+/* --- the golden checkpoints ----------------------------------------------------------------- */
 
 /* All prompts at once, in chunks; each with every kind of log-probability. */
 static void check_prompts(struct engine *engine, const json_t *golden,
@@ -240,7 +241,8 @@ static void check_prompts(struct engine *engine, const json_t *golden,
     free(jobs);
 }
 
-/* The second prompt once with each token of the vocabulary after it: the whole of its last logits. */
+/* The second prompt once with each token of the vocabulary after it: the whole of its last
+ * logits. */
 static void check_vocabulary(struct engine *engine, const json_t *golden,
                              const struct tolerance *tolerance)
 {
@@ -322,7 +324,7 @@ static void checkpoint_is_the_reference(void **state)
     json_decref(golden);
 }
 
-/* --- the demo model ----------------------------------------------------------------------------------- */
+/* --- the demo model ------------------------------------------------------------------------- */
 
 static bool demo_path(char *ret_path, size_t room)
 {
@@ -416,7 +418,7 @@ static void demo_model_is_the_reference(void **state)
     json_decref(reference);
 }
 
-/* --- the list ----------------------------------------------------------------------------------------- */
+/* --- the list ------------------------------------------------------------------------------- */
 
 static struct checkpoint checkpoints[CHECKPOINTS_MAX];
 static struct CMUnitTest tests[CHECKPOINTS_MAX + 2];

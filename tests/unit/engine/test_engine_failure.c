@@ -1,5 +1,6 @@
-/* Protects the stickiness of a device's failure: the step that failed, the one behind it and every later call say
- * E_DEVICE, nothing is computed any more, and closing still ends. The device is a fake in the null device's place. */
+/* Protects the stickiness of a device's failure: the step that failed, the one behind it and every
+ * later call say E_DEVICE, nothing is computed any more, and closing still ends. The device is a
+ * fake in the null device's place. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

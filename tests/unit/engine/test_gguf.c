@@ -367,8 +367,7 @@ static void survives_a_failing_allocation(void **state)
     }
 }
 
-/* --- thousands of cuts and flips
- * ------------------------------------------------------------------------ */
+/* --- thousands of cuts and flips ------------------------------------------------------------ */
 
 static uint8_t *read_whole(const char *path, size_t *ret_bytes)
 {
