@@ -118,7 +118,7 @@ static void write_merges(struct gguf_stream *stream, const json_t *merges)
 static void model_open_json(struct model *model, const char *command, const char *pre,
                             const char *bos)
 {
-    json_t *from = command_json(command);
+    json_t *from = command_json(command, 0);
     struct gguf_stream stream;
     struct token_text *tokens;
     uint32_t count;
@@ -257,7 +257,7 @@ static void check_reference(struct model *model, const char *name)
     json_t *reference;
 
     snprintf(command, sizeof command, "xz -dc '%s/tokenizers/%s.json.xz'", goldens_folder(), name);
-    reference = command_json(command);
+    reference = command_json(command, 0);
     check_cases(model, json_object_get(reference, "cases"), 500);
     check_cases(model, json_object_get(reference, "decode_only"), 60);
     json_decref(reference);
@@ -315,7 +315,7 @@ static void check_ggml(const char *name)
     model_open_command(&model, command);
     snprintf(command, sizeof command, "cat '%s/tokenizers/ggml_vocab/%s.json'", goldens_folder(),
              name);
-    reference = command_json(command);
+    reference = command_json(command, 0);
     assert_int_equal(json_array_size(json_object_get(reference, "cases")), 47);
     json_array_foreach(json_object_get(reference, "cases"), i, one)
     {
@@ -348,7 +348,7 @@ static void test_demo_prompts(void **state)
     (void)state;
     assert_int_equal(gguf_open(demo_model(), &file, NULL), 0);
     model_open(&model, file, NULL);
-    reference = command_json("cat tests/data/smollm2_q4_1.json");
+    reference = command_json("cat tests/data/smollm2_q4_1.json", 0);
     assert_true(json_array_size(json_object_get(reference, "cases")) >= 10);
     json_array_foreach(json_object_get(reference, "cases"), i, one)
     {

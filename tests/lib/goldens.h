@@ -54,13 +54,14 @@ static inline char *command_output(const char *command, size_t *ret_bytes)
     return text;
 }
 
-/* A JSON document out of a command, with NULs allowed in strings as the references have them. */
-static inline json_t *command_json(const char *command)
+/* A JSON document out of a command, with NULs allowed in strings as the references have them;
+ * `flags` are jansson's. */
+static inline json_t *command_json(const char *command, size_t flags)
 {
     size_t bytes;
     char *text = command_output(command, &bytes);
     json_error_t error;
-    json_t *value = json_loadb(text, bytes, JSON_ALLOW_NUL, &error);
+    json_t *value = json_loadb(text, bytes, JSON_ALLOW_NUL | flags, &error);
 
     if (!value)
         fail_msg("%s: %s", command, error.text);
