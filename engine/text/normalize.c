@@ -11,8 +11,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "config/base/fault.h"
-
 enum { DECOMPOSED_MAX = 4, MARK_CLASSES = 256 };
 
 bool nfc_is_plain(const char *text, size_t bytes)
@@ -102,7 +100,7 @@ int nfc_append(struct buf *ret_text, const char *text, size_t bytes)
 
         buf_put(ret_text, encoded, (size_t)utf8proc_encode_char(characters[i], encoded));
     }
-    r = buf_failed(ret_text) ? E_TOO_LARGE : 0;
+    r = buf_failed(ret_text) ? -ENOMEM : 0;
 out:
     free(characters);
     free(spare);

@@ -11,7 +11,7 @@
 
 /* true: certainly in form C already (nothing at or above U+0300). */
 bool nfc_is_plain(const char *text, size_t bytes);
-/* Appends form C of well-formed UTF-8. 0, -ENOMEM, or E_TOO_LARGE at the buffer's ceiling. */
+/* Appends form C of well-formed UTF-8, which is at most three times as long. 0 or -ENOMEM. */
 int nfc_append(struct buf *ret_text, const char *text, size_t bytes);
 
 #endif

@@ -272,7 +272,7 @@ int bpe_encode(const struct bpe *bpe, const char *text, size_t bytes, struct mer
 
     if (!bpe->traits.nfc || nfc_is_plain(text, bytes))
         return pretokenizer_split(bpe->pretokenizer, text, bytes, encode_piece, &encoding, fault);
-    buf_init(&normal, 4 * bytes); /* form C is at most three times as long in UTF-8 */
+    buf_init(&normal, 3 * bytes);
     r = nfc_append(&normal, text, bytes);
     if (r == 0)
         r = pretokenizer_split(bpe->pretokenizer, normal.data, normal.bytes, encode_piece,
