@@ -18,6 +18,7 @@
  * lstrip_blocks (blanks before one at the start of a line go). */
 #include "engine/text/template.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +111,9 @@ static bool scan_tag(struct scanner *scanner, const char *close)
                                        scanner->at[1] == close[0] && scanner->at[2] == close[1]))
             return true;
         c = *scanner->at;
-        if (c == '\'' || c == '"') {
+        if (c == '%' || c == '{' || c == '}') { /* no form has one, and "% }" is no end of a tag */
+            return false;
+        } else if (c == '\'' || c == '"') {
             if (!scan_literal(scanner))
                 return false;
         } else if (is_blank(c)) {
@@ -133,34 +136,39 @@ static bool scan_tag(struct scanner *scanner, const char *close)
     }
 }
 
-/* Text between tags, cut as Jinja cuts it. `after_block`: a block tag ends before it; `strip`: its
- * end had a '-'. */
-static void scan_text(struct scanner *scanner, bool after_block, bool strip)
+/* What came before a stretch of text. */
+enum border { BORDER_START, BORDER_BLOCK, BORDER_OUTPUT, BORDER_STRIP /* a tag that ends in - */ };
+
+/* Text between tags, cut as Jinja cuts it. */
+static void scan_text(struct scanner *scanner, enum border border)
 {
     const char *start = scanner->at, *end, *line;
+    bool at_line_start = border == BORDER_START;
 
     while (scanner->at < scanner->end && !starts(scanner, "{%") && !starts(scanner, "{{") &&
            !starts(scanner, "{#"))
         scanner->at++;
     end = scanner->at;
-    if (strip) {
-        while (start < end && is_blank(*start))
-            start++;
-    } else if (after_block && start < end && *start == '\n') {
-        start++;
-    } else if (after_block && end - start >= 2 && memcmp(start, "\r\n", 2) == 0) {
-        start += 2;
+    if (scanner->at == scanner->end && end > start && end[-1] == '\n')
+        end--; /* a template's last newline is not part of it */
+    for (line = start; line < end && border == BORDER_STRIP && is_blank(*line); line++)
+        at_line_start = *line == '\n';
+    if (border == BORDER_BLOCK && line < end && *line == '\r')
+        line++;
+    if (border == BORDER_BLOCK && line < end && *line == '\n') {
+        line++;
+        at_line_start = true;
     }
+    if (border == BORDER_STRIP || at_line_start)
+        start = line;
     if (starts(scanner, "{%-") || starts(scanner, "{{-")) {
         while (end > start && is_blank(end[-1]))
             end--;
     } else if (starts(scanner, "{%")) {
         for (line = end; line > start && (line[-1] == ' ' || line[-1] == '\t');)
             line--;
-        if (line == start ? after_block || strip : line[-1] == '\n')
+        if (line == start ? at_line_start : line[-1] == '\n')
             end = line;
-    } else if (scanner->at == scanner->end && end > start && end[-1] == '\n') {
-        end--; /* a template's last newline is not part of it */
     }
     buf_put(scanner->out, start, (size_t)(end - start));
 }
@@ -169,16 +177,17 @@ static void scan_text(struct scanner *scanner, bool after_block, bool strip)
 static bool canonical(const char *text, size_t bytes, struct buf *ret_text)
 {
     struct scanner scanner = {text, text + bytes, ret_text};
-    bool after_block = true, strip = false; /* blanks at the very start stand at a line's start */
+    enum border border = BORDER_START;
 
     if (memchr(text, QUOTE[0], bytes))
         return false;
     for (;;) {
         const char *close;
+        bool strip;
 
-        scan_text(&scanner, after_block && scanner.at != text, strip);
+        scan_text(&scanner, border);
         if (scanner.at == scanner.end)
-            return !buf_failed(ret_text);
+            return true;
         close = scanner.at[1] == '%' ? "%}" : "}}";
         if (scanner.at[1] == '#')
             return false;
@@ -190,7 +199,7 @@ static bool canonical(const char *text, size_t bytes, struct buf *ret_text)
             return false;
         strip = *scanner.at == '-';
         scanner.at += strip ? 3 : 2;
-        after_block = close[0] == '%';
+        border = strip ? BORDER_STRIP : close[0] == '%' ? BORDER_BLOCK : BORDER_OUTPUT;
         buf_text(ret_text, close);
     }
 }
@@ -232,19 +241,25 @@ static bool recognize(const char *at, struct buf *preamble)
            *at == 0;
 }
 
-static bool read_template(struct chat_template *template_, const char *text, size_t bytes)
+static int read_template(struct chat_template *template_, const char *text, size_t bytes)
 {
     struct buf plain;
-    bool known = false;
+    int r;
 
     if (bytes > TEMPLATE_BYTES_MAX || memchr(text, 0, bytes))
-        return false;
-    /* ".role" grows by four bytes, a literal's quotes not at all. */
+        return 0;
+    /* ".role" grows by three bytes, a literal not at all: only memory can run out. */
     buf_init(&plain, 2 * bytes + 16);
     if (canonical(text, bytes, &plain))
-        known = recognize(buf_string(&plain), &template_->preamble);
+        template_->known = recognize(buf_string(&plain), &template_->preamble);
+    r = buf_failed(&plain) || buf_failed(&template_->preamble) ? -ENOMEM : 0;
     buf_fini(&plain);
-    return known && !buf_failed(&template_->preamble);
+    return r;
+}
+
+static int out_of_memory(const struct gguf *file, struct fault *fault)
+{
+    return fault_set(fault, E_MEMORY, "out of memory for the chat template of %s", gguf_path(file));
 }
 
 int chat_template_open_gguf(const struct gguf *file, struct chat_template **ret_template,
@@ -258,12 +273,13 @@ int chat_template_open_gguf(const struct gguf *file, struct chat_template **ret_
         return r;
     template_ = calloc(1, sizeof *template_);
     if (!template_)
-        return fault_set(fault, E_MEMORY, "out of memory for the chat template of %s",
-                         gguf_path(file));
+        return out_of_memory(file, fault);
     buf_init(&template_->preamble, TEMPLATE_BYTES_MAX);
     template_->found = r > 0;
-    if (template_->found)
-        template_->known = read_template(template_, text.text, text.bytes);
+    if (template_->found && read_template(template_, text.text, text.bytes) < 0) {
+        chat_template_close(template_);
+        return out_of_memory(file, fault);
+    }
     *ret_template = template_;
     return 0;
 }
