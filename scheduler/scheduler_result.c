@@ -244,7 +244,7 @@ int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
     return 0;
 }
 
-/* --- leaving ----------------------------------------------------------------------------------- */
+/* --- leaving ---------------------------------------------------------------------------------- */
 
 static void free_sequence(struct sequence *sequence)
 {

@@ -20,6 +20,10 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/lanes.h"
 
+#ifndef ATTEND_SHAPES /* to be compiled alone */
+#define ATTEND_SHAPES(X) X(1, 1, 1)
+#endif
+
 enum {
     SCORES_STRIDE = ATTEND_CHUNK + LANES, /* rows do not meet in the cache */
     PAGES_MAX = 4,
@@ -51,7 +55,7 @@ INLINE floats16 load_line(const uint8_t *block, size_t at, const bool f32)
                : lanes_load_f16((const uint16_t *)block + at);
 }
 
-/* --- scores --------------------------------------------------------------------------------------- */
+/* --- scores ----------------------------------------------------------------------------------- */
 
 /* `pages` pages from `page` on, for rows row .. row + rows - 1. Several pages at once when the rows
  * are few: a sum has to wait for itself, but not for the other sums. */
@@ -94,10 +98,10 @@ INLINE void score_range(const struct attend_state *s, uint32_t page, uint32_t en
         score_pages(s, page, row, rows, 1, f32);
 }
 
-/* --- weights -------------------------------------------------------------------------------------- */
+/* --- weights ---------------------------------------------------------------------------------- */
 
-/* Turns the row's scores of the chunk into weights and moves its running maximum and total on; zeros
- * where the row sees nothing, up to `tokens`. Returns by how much earlier sums shrink. */
+/* Turns the row's scores of the chunk into weights and moves its running maximum and total on;
+ * zeros where the row sees nothing, up to `tokens`. Returns by how much earlier sums shrink. */
 static float weigh_row(struct attend_state *s, uint32_t row, uint32_t chunk, uint32_t tokens)
 {
     float *scores = s->scratch->scores + row * SCORES_STRIDE;
@@ -130,7 +134,7 @@ static float weigh_row(struct attend_state *s, uint32_t row, uint32_t chunk, uin
     return factor[0];
 }
 
-/* --- sums ----------------------------------------------------------------------------------------- */
+/* --- sums ------------------------------------------------------------------------------------- */
 
 /* Adds the chunk's values to `vectors` vectors of the sums, from dimension d on. */
 INLINE void sum_vectors(const struct attend_state *s, uint32_t chunk, uint32_t tokens, uint32_t row,
@@ -181,7 +185,7 @@ INLINE void sum_range(const struct attend_state *s, uint32_t chunk, uint32_t tok
         sum_vectors(s, chunk, tokens, row, d, shrink + row, rows, 1, f32);
 }
 
-/* --- the shapes ----------------------------------------------------------------------------------- */
+/* --- the shapes ------------------------------------------------------------------------------- */
 
 #define X(ROWS, PAGES, VECTORS)                                                           \
     static void score_##ROWS(const struct attend_state *s, uint32_t page, uint32_t end,   \
@@ -224,7 +228,7 @@ static const struct attend_shape *shape_for(uint32_t rows)
     return shape;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------ */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static void attend_chunk(struct attend_state *s, uint32_t chunk, uint32_t tokens)
 {

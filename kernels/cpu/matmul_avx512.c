@@ -4,8 +4,8 @@
  * where the rows are few), over all blocks. The tile's running sums stay in registers; a block's
  * weights are unpacked once for all rows of the tile:
  *
- *     bytes   vpdpbusd: unsigned quants x signed bytes; 16-bit inputs as two bytes. One or two rows,
- *             where unpacking counts and memory is the limit; and 8-bit inputs
+ *     bytes   vpdpbusd: unsigned quants x signed bytes; 16-bit inputs as two bytes. One or two
+ *             rows, where unpacking counts and memory is the limit; and 8-bit inputs
  *     words   vpdpwssd: quants widened to 16 bits x 16-bit inputs: no second pass. More rows
  *     f32     quants or stored floats as floats x float inputs
  *
@@ -110,7 +110,7 @@ INLINE void put_tile(float *y, size_t stride, bool add, const floats16 *sums, co
     }
 }
 
-/* --- integers ------------------------------------------------------------------------------------- */
+/* --- integers --------------------------------------------------------------------------------- */
 
 /* The block's quants as 8 lines of four unsigned bytes a lane. */
 INLINE void bytes_of(const uint8_t *lines, const bool q4, __m512i *quads)
@@ -244,7 +244,7 @@ INLINE void words_tile(const struct group *group, uint32_t blocks, const struct 
     put_tile(y, stride, add, sums, rows);
 }
 
-/* --- floats --------------------------------------------------------------------------------------- */
+/* --- floats ----------------------------------------------------------------------------------- */
 
 /* Column `column` of a block as floats; constant after unrolling. */
 INLINE floats16 column_of(const uint8_t *lines, const enum pack pack, const int column)
@@ -315,7 +315,7 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
     put_tile(y, stride, add, sums, rows);
 }
 
-/* --- the instances -------------------------------------------------------------------------------- */
+/* --- the instances ---------------------------------------------------------------------------- */
 
 /* Groups `first` ... (live of them), one tile. */
 typedef void tile_kernel(const struct packed *w, uint32_t first, int live, const struct tile *x,
@@ -401,7 +401,7 @@ static tile_kernel *const f32_kernels[PACK_COUNT][4] = {
     [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4, q8_f32_8},
 };
 
-/* --- the contract --------------------------------------------------------------------------------- */
+/* --- the contract ----------------------------------------------------------------------------- */
 
 enum form form_avx512(enum pack pack, enum precision precision, uint32_t rows)
 {
@@ -473,7 +473,7 @@ void product_avx512(const struct packed *w, uint32_t first, uint32_t count,
     }
 }
 
-/* --- inputs --------------------------------------------------------------------------------------- */
+/* --- inputs ----------------------------------------------------------------------------------- */
 
 static void put_integers(const struct activations *x, size_t unit, floats16 first, floats16 second)
 {

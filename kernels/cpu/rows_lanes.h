@@ -1,5 +1,5 @@
-/* rows_lanes.h -- norm, activation, rotary, KV cache and argmax over lanes.h, for the .c file of each
- * instruction set to include once. */
+/* rows_lanes.h -- norm, activation, rotary, KV cache and argmax over lanes.h, for the .c file of
+ * each instruction set to include once. */
 #ifndef WEFT_CPU_ROWS_LANES_H
 #define WEFT_CPU_ROWS_LANES_H
 
@@ -42,7 +42,7 @@ static void swiglu_lanes(const float *gate, const float *up, float *out)
     }
 }
 
-/* --- rotary --------------------------------------------------------------------------------------- */
+/* --- rotary ----------------------------------------------------------------------------------- */
 
 static void rotate_neighbours(float *head, const struct rotary *rotary)
 {
@@ -99,7 +99,7 @@ static void rotate_lanes(float *head, uint32_t head_size, const struct rotary *r
         head[i] *= scale;
 }
 
-/* --- KV cache ------------------------------------------------------------------------------------- */
+/* --- KV cache --------------------------------------------------------------------------------- */
 
 /* Keys lie across tokens, so a token's key goes to head_size places; values lie together. */
 static void kv_write_f16(const struct kv_shape *shape, uint16_t *block, uint32_t token,
@@ -142,7 +142,7 @@ static void kv_write_lanes(const struct kv_shape *shape, uint8_t *block, uint32_
         kv_write_f16(shape, (uint16_t *)block, token, key, value);
 }
 
-/* --- argmax --------------------------------------------------------------------------------------- */
+/* --- argmax ----------------------------------------------------------------------------------- */
 
 /* One pass for the value, which only waits for memory, and a shorter one for its place. */
 static uint32_t argmax_lanes(const float *values, uint32_t count, float *ret_value)

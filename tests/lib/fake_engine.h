@@ -1,5 +1,5 @@
-/* fake_engine.h -- engine.h without a model, for tests of the scheduler: it computes nothing, checks
- * everything that batch.h demands, and answers as the null device does.
+/* fake_engine.h -- engine.h without a model, for tests of the scheduler: it computes nothing,
+ * checks everything that batch.h demands, and answers as the null device does.
  *
  * Tokens. A row echoes its prompt, round and round: the token at position p is
  * prompt[(p - prompt_count) mod prompt_count]. It ends by its length or by one of its stop tokens.
@@ -9,8 +9,8 @@
  * that was given to two, given too early to another, shared wrongly or never granted shows at once.
  * What a row was lent is compared with a copy in each step.
  *
- * When a step runs is the test's choice: within engine_submit(), as late as engine_complete(), or on
- * a thread of its own. Steps may be made to wait for permission, and to fail.
+ * When a step runs is the test's choice: within engine_submit(), as late as engine_complete(), or
+ * on a thread of its own. Steps may be made to wait for permission, and to fail.
  *
  * Everything is here, so one file of a program includes it. What contradicts the contract aborts
  * (must): the scheduler's thread is not cmocka's. */

@@ -392,7 +392,8 @@ static void everybody_ends_in_every_world(void **state)
 }
 
 /* One prompt of 10000 tokens among short ones that never stop coming, with every place taken: it is
- * done in about four times the steps that it needs alone, and each short one in the step it came. */
+ * done in about four times the steps that it needs alone, and each short one in the step it came.
+ */
 static void neither_long_nor_short_prompts_wait(void **state)
 {
     struct policy_decode decodes[4];

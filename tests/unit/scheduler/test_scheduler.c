@@ -1,7 +1,7 @@
 /* Protects the scheduler's promises against an engine that checks every batch and whose rows echo
- * their own prompt: each stream is whole and nobody else's, whatever is preempted, cancelled, shared
- * or queued and however slow the reader is; each choice has one end; every page comes back; what
- * fails is told. */
+ * their own prompt: each stream is whole and nobody else's, whatever is preempted, cancelled,
+ * shared or queued and however slow the reader is; each choice has one end; every page comes back;
+ * what fails is told. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* test_detok.c -- protects: however tokens cut the bytes of a text, what comes out is the same, is UTF-8 after
- * every token, never lags behind what is certain, and equals the text with one U+FFFD for each
- * ill-formed part. */
+/* test_detok.c -- protects: however tokens cut the bytes of a text, what comes out is the same, is
+ * UTF-8 after every token, never lags behind what is certain, and equals the text with one U+FFFD
+ * for each ill-formed part. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

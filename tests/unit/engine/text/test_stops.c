@@ -1,5 +1,5 @@
-/* test_stops.c -- protects: stop strings are found where a naive search finds them, whatever way the text is cut
- * into pieces, and exactly what may still become one is held back. */
+/* test_stops.c -- protects: stop strings are found where a naive search finds them, whatever way
+ * the text is cut into pieces, and exactly what may still become one is held back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,8 +67,8 @@ static size_t naive_held(const struct set *set, const char *text, size_t end)
     return held;
 }
 
-/* Feeds the text in random pieces and looks at every border; goes on after a match, as one does that came
- * before the least number of tokens. */
+/* Feeds the text in random pieces and looks at every border; goes on after a match, as one does
+ * that came before the least number of tokens. */
 static void check_text(const struct set *set, const char *text, size_t length)
 {
     struct stop_walk walk;

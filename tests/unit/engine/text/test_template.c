@@ -1,5 +1,5 @@
-/* test_template.c -- protects: which chat templates are taken, that those are rendered exactly, and that
- * another one, a broken one or none says so and harms nothing. */
+/* test_template.c -- protects: which chat templates are taken, that those are rendered exactly, and
+ * that another one, a broken one or none says so and harms nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

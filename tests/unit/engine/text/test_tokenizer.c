@@ -1,6 +1,6 @@
-/* test_tokenizer.c -- protects: merging by rank whatever the length of a piece, special tokens, what is
- * added before and after a text, texts that are not UTF-8 or that would make a naive merge loop
- * quadratic, and that no metadata, however wrong, does harm. */
+/* test_tokenizer.c -- protects: merging by rank whatever the length of a piece, special tokens,
+ * what is added before and after a text, texts that are not UTF-8 or that would make a naive merge
+ * loop quadratic, and that no metadata, however wrong, does harm. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
