@@ -263,7 +263,8 @@ static int plan_refused(const struct engine *engine, uint64_t kv_bytes, uint64_t
         fault, E_MEMORY,
         "the model does not fit: weights %llu MiB, activations %llu MiB, request table "
         "%llu MiB and a KV cache of %llu MiB, where one sequence of %u tokens needs %llu "
-        "MiB; %llu MiB are available. Try a smaller --max-context or --max-batch",
+        "MiB; %llu MiB are available. Try a smaller --max-context or --max-batch, or another "
+        "--kv-bytes",
         (unsigned long long)mebibytes(memory->weights),
         (unsigned long long)mebibytes(memory->activations),
         (unsigned long long)mebibytes(memory->request_table),
