@@ -129,6 +129,8 @@ static bool scan_tag(struct scanner *scanner, const char *close)
         } else {
             if (blank && is_word(c) && is_word(last))
                 buf_byte(out, ' ');
+            if (blank && last == '!')
+                return false;
             buf_byte(out, c);
             scanner->at++;
         }

@@ -176,6 +176,8 @@ static void test_other_templates_are_refused(void **state)
         "{% for message in messages",
         "{% for message in messages %}{{ 'open",
         "{% for message in messages % }" TURN OPENING,
+        LOOP
+        "{% if loop.first and messages[0]['role'] ! = 'system' %}{{ 'x' }}{% endif %}" TURN OPENING,
         "{{ 'a\\",
         "{%",
         "{{ -",
