@@ -1,7 +1,8 @@
 /* tokenizer.h -- text to token ids and back, exactly as the model's makers do it.
  *
- * Immutable after opening: any number of threads encode at once. Encoding is linear in the input.
- * Ill-formed UTF-8 is read as one U+FFFD for each maximal ill-formed part. */
+ * Immutable after opening: any number of threads encode at once. Encoding takes time
+ * linear in the text, and n log n for a piece of n bytes that cannot be cut. Ill-formed UTF-8 is
+ * read as one U+FFFD for each maximal ill-formed part. */
 #ifndef WEFT_TOKENIZER_H
 #define WEFT_TOKENIZER_H
 
@@ -36,7 +37,8 @@ int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenize
                         struct fault *fault);
 void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
 
-/* Appends. E_TOO_LARGE when the tokens' ceiling is passed (the count so far stays in `tokens`). */
+/* Appends. 0, E_MEMORY, or E_TOO_LARGE when the tokens' ceiling is passed (the count so far stays
+ * in `tokens`). */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
                      unsigned flags, struct tokens *tokens, struct fault *fault);
 
