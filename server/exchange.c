@@ -108,6 +108,12 @@ static void check_target(struct exchange *exchange)
                       "The request's length is ambiguous: give one Content-Length or "
                       "Transfer-Encoding: chunked, not both and none twice.");
         return;
+    case HTTP_FRAMING_MALFORMED:
+        exchange->close_after = true;
+        api_error_set(refusal, API_BAD_REQUEST, "",
+                      "The headers are malformed: a name is letters, digits and hyphens with the "
+                      "colon right after it, and Host comes once.");
+        return;
     case HTTP_FRAMING_UNKNOWN:
         exchange->close_after = true;
         api_error_set(refusal, API_NOT_IMPLEMENTED, "",

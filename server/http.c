@@ -8,7 +8,8 @@
  *   - With the connection limit reached (or no descriptor left) the daemon takes the listening
  *     socket out of its epoll set and puts it back only at the start of a later run: after each
  *     closed connection we run again.
- *   - A suspended connection is not watched at all: http_request.c does that itself.
+ *   - A suspended connection is not watched at all, and one whose last bytes came together with its
+ *     end is not told of the end: each connection has a watch of our own.
  *
  * The inactivity timer of the daemon starts anew with every byte, so that a byte now and then would
  * hold a connection for ever. Each connection therefore has a deadline of its own for its headers
@@ -62,6 +63,10 @@ static void connection_open(struct http *http, struct MHD_Connection *mhd, void 
     if (connection->next)
         connection->next->before = connection;
     http->connections = connection;
+    /* Unwatched it could hold its place for ever. */
+    if (loop_watch(http->loop, connection->fd, LOOP_HANGUP, http_on_hang_up, connection,
+                   &connection->watch) < 0)
+        (void)shutdown(connection->fd, SHUT_RDWR);
 }
 
 static void connection_close(struct http *http, struct http_connection *connection)
@@ -69,6 +74,7 @@ static void connection_close(struct http *http, struct http_connection *connecti
     http->closed = true;
     if (!connection)
         return;
+    loop_unwatch(connection->watch); /* before the descriptor is closed and its number used again */
     if (connection->next)
         connection->next->before = connection->before;
     if (connection->before)
@@ -235,6 +241,8 @@ void http_tick(struct http *http)
         if (c->deadline_ns <= now_ns) {
             c->deadline_ns = UINT64_MAX;
             (void)shutdown(c->fd, SHUT_RDWR); /* the daemon sees the end and closes it */
+        } else if (!c->watch && !c->request) {
+            (void)shutdown(c->fd, SHUT_RD); /* http_on_hang_up() says why */
         }
     }
     http->work = true; /* time-outs are looked at in a run */

@@ -57,7 +57,7 @@ void http_close(struct http *http);
 /* Runs the daemon if anything happened. Returns the milliseconds until it wants to run again, 0 for
  * at once, -1 for when something happens: a loop's turn. */
 int64_t http_pump(struct http *http);
-/* Once a second: cuts connections whose headers or bodies dribble. */
+/* Once a second: cuts connections whose headers or bodies dribble, or whose client has left. */
 void http_tick(struct http *http);
 /* From now on every answer closes its connection. */
 void http_drain(struct http *http);
@@ -67,14 +67,15 @@ void http_quiesce(struct http *http);
 /* About a request; texts are lent until `done`. */
 const char *http_method(const struct http_request *request);
 const char *http_path(
-    const struct http_request *request); /* percent-decoded but for %00; no query */
+    const struct http_request *request); /* percent-decoded but for %00; no query, no host */
 const char *http_header(const struct http_request *request, const char *name); /* NULL: absent */
-/* Content-Length, 0 without a body, UINT64_MAX for a chunked one. */
+/* Content-Length, 0 without a body, UINT64_MAX for a chunked one only. */
 uint64_t http_body_bytes(const struct http_request *request);
 
 enum http_framing {
     HTTP_FRAMING_GOOD,
     HTTP_FRAMING_AMBIGUOUS, /* two lengths, a length and a coding, a coding in HTTP/1.0 */
+    HTTP_FRAMING_MALFORMED, /* a header's name that is none ("Content-Length "), two hosts */
     HTTP_FRAMING_UNKNOWN,   /* a transfer coding other than "chunked" */
 };
 /* Whether all parties agree where this request ends. If not, answer at once; nothing after it is

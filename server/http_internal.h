@@ -12,7 +12,9 @@ struct http_connection {
     struct http_connection *before;
     struct http *http;
     int fd;
-    uint64_t deadline_ns; /* cut when passed; UINT64_MAX: a request is in hand */
+    uint64_t deadline_ns;         /* cut when passed; UINT64_MAX: a request is in hand */
+    struct loop_watch *watch;     /* tells when the client leaves; NULL: it has */
+    struct http_request *request; /* in hand, or NULL */
 };
 
 struct http {
@@ -37,7 +39,6 @@ struct http_request {
     void *exchange;
     const char *method;
     const char *path;
-    struct loop_watch *watch;
     struct MHD_Response *response; /* answered, not yet queued */
     int status;
     struct buf *out; /* of a stream */
@@ -47,6 +48,7 @@ struct http_request {
     bool parked; /* suspended: libmicrohttpd must not be told to resume anything else */
     bool ended;
     bool cut;
+    bool watched; /* a client that leaves ends it */
     bool gone;
 };
 
@@ -56,5 +58,6 @@ enum MHD_Result http_on_access(void *data, struct MHD_Connection *connection, co
 void http_on_completed(void *data, struct MHD_Connection *connection, void **request,
                        enum MHD_RequestTerminationCode why);
 void http_wake(struct http_request *request); /* resumes it if it is parked */
+void http_on_hang_up(void *connection);
 
 #endif

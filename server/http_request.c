@@ -24,30 +24,31 @@ enum {
 
 #define NS_PER_SECOND UINT64_C(1000000000)
 
-static void on_hang_up(void *data)
+/* The daemon reads, or writes to a full socket, only when an edge tells it to, and an end that came
+ * together with the last bytes gives none: shutting down is one. Without a request that is for
+ * http_tick(): what the client sent before is read first, and answered if that needs no waiting. */
+void http_on_hang_up(void *data)
 {
-    struct http_request *request = data;
+    struct http_connection *connection = data;
+    struct http_request *request = connection->request;
 
-    loop_unwatch(request->watch);
-    request->watch = NULL;
+    loop_unwatch(connection->watch);
+    connection->watch = NULL;
+    connection->http->work = true;
+    if (!request || !request->watched)
+        return;
     request->gone = true;
-    if (!request->parked) {
-        /* The daemon reads a body, or writes to a full socket, only when an edge tells it to,
-         * and an end that came together with the last bytes gives none: shutting down is one. */
-        (void)shutdown(request->connection->fd, SHUT_RDWR);
-        request->http->work = true;
-    }
-    request->http->options.hooks.gone(request->exchange);
+    if (!request->parked)
+        (void)shutdown(connection->fd, SHUT_RDWR);
+    connection->http->options.hooks.gone(request->exchange);
     http_wake(request);
 }
 
+/* From here on the request is worth nothing without its client. */
 static void watch_client(struct http_request *request)
 {
-    if (request->watch)
-        return;
-    if (loop_watch(request->http->loop, request->connection->fd, LOOP_HANGUP, on_hang_up, request,
-                   &request->watch) < 0)
-        request->cut = true; /* unwatched it could hold its place for ever */
+    request->watched = true;
+    request->gone = request->gone || !request->connection->watch;
 }
 
 static enum MHD_Result queue_answer(struct http_request *request)
@@ -68,14 +69,27 @@ static enum MHD_Result settle(struct http_request *request)
     if (request->response) {
         if (request->streams)
             watch_client(request);
-        return queue_answer(request);
+        return request->gone ? MHD_NO : queue_answer(request);
     }
     watch_client(request);
-    if (request->cut)
+    if (request->gone)
         return MHD_NO;
     request->parked = true;
     MHD_suspend_connection(request->mhd);
     return MHD_YES;
+}
+
+/* "http://host/path", as clients send it through proxies, is "/path" (RFC 9112 section 3.2.2). */
+static const char *origin_form(const char *target)
+{
+    size_t scheme = !strncasecmp(target, "http://", 7)    ? 7
+                    : !strncasecmp(target, "https://", 8) ? 8
+                                                          : 0;
+
+    if (scheme == 0)
+        return target;
+    target += scheme + strcspn(target + scheme, "/");
+    return *target ? target : "/";
 }
 
 static enum MHD_Result begin(struct http *http, struct MHD_Connection *mhd, const char *path,
@@ -94,12 +108,13 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *mhd, cons
     request->connection = connection;
     request->mhd = mhd;
     request->method = method;
-    request->path = path;
+    request->path = origin_form(path);
     request->old = strcmp(version, MHD_HTTP_VERSION_1_1) != 0;
     request->next = http->requests;
     if (request->next)
         request->next->before = request;
     http->requests = request;
+    connection->request = request;
     connection->deadline_ns = clock_now() + BODY_GRACE_SECONDS * NS_PER_SECOND;
     *ret_request = request;
 
@@ -110,7 +125,7 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *mhd, cons
         return queue_answer(request);
     if (http_body_bytes(request) > 0)
         watch_client(request);
-    return request->cut ? MHD_NO : MHD_YES;
+    return request->cut || request->gone ? MHD_NO : MHD_YES;
 }
 
 enum MHD_Result http_on_access(void *data, struct MHD_Connection *connection, const char *path,
@@ -147,9 +162,9 @@ void http_on_completed(void *data, struct MHD_Connection *connection, void **ret
     if (!request)
         return;
     *ret_request = NULL;
-    loop_unwatch(request->watch); /* before the descriptor is closed and its number used again */
     if (request->response)
         MHD_destroy_response(request->response);
+    request->connection->request = NULL;
     /* The next request has the idle time to begin and then the header time to come. */
     request->connection->deadline_ns = clock_now() +
                                        http->options.idle_timeout_seconds * NS_PER_SECOND +
@@ -281,10 +296,25 @@ const char *http_header(const struct http_request *request, const char *name)
 }
 
 struct framing {
+    unsigned hosts;
     unsigned lengths;
     unsigned codings;
     bool chunked;
+    bool misnamed;
 };
+
+/* A name is a token (RFC 9110 section 5.6.2). The library keeps "Content-Length " as a name of its
+ * own, where a proxy may have read a length. */
+static bool is_token(const char *name)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    const char *c = name;
+
+    while ((*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') ||
+           (*c && strchr(others, *c)))
+        c++;
+    return c > name && !*c;
+}
 
 static enum MHD_Result count_framing(void *data, enum MHD_ValueKind kind, const char *name,
                                      const char *value)
@@ -292,6 +322,9 @@ static enum MHD_Result count_framing(void *data, enum MHD_ValueKind kind, const 
     struct framing *framing = data;
 
     (void)kind;
+    framing->misnamed = framing->misnamed || !is_token(name);
+    if (!strcasecmp(name, MHD_HTTP_HEADER_HOST))
+        framing->hosts++;
     if (!strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH))
         framing->lengths++;
     if (!strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING)) {
@@ -312,6 +345,7 @@ static struct framing framing_of(const struct http_request *request)
 uint64_t http_body_bytes(const struct http_request *request)
 {
     const char *length;
+    unsigned long long bytes;
     struct framing framing = framing_of(request);
 
     if (framing.codings)
@@ -319,14 +353,17 @@ uint64_t http_body_bytes(const struct http_request *request)
     if (!framing.lengths)
         return 0;
     length = http_header(request, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    return length ? strtoull(length, NULL, 10)
-                  : 0; /* libmicrohttpd has refused what is no number */
+    /* libmicrohttpd has refused what is no number */
+    bytes = length ? strtoull(length, NULL, 10) : 0;
+    return bytes < UINT64_MAX ? bytes : UINT64_MAX - 1;
 }
 
 enum http_framing http_framing(const struct http_request *request)
 {
     struct framing framing = framing_of(request);
 
+    if (framing.misnamed || framing.hosts > 1)
+        return HTTP_FRAMING_MALFORMED;
     if (framing.lengths > 1 || framing.codings > 1 || (framing.lengths && framing.codings))
         return HTTP_FRAMING_AMBIGUOUS;
     if (framing.codings && request->old)

@@ -2,9 +2,13 @@
 senders. Protects http.c, http_request.c and the traps of libmicrohttpd that they step around."""
 
 import json
+import os
+import signal
 import time
 
 import pytest
+
+from weft import wait_until
 
 COMPLETIONS = "/v1/completions"
 BODY = json.dumps({"prompt": "hello", "max_tokens": 2}).encode()
@@ -17,6 +21,10 @@ def post(*headers, body=BODY, version="1.1", path=COMPLETIONS, length=True):
     if length:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def descriptors(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
 def chunked(body, size=7):
@@ -39,6 +47,13 @@ def chunked(body, size=7):
     (["Content-Length: -1"], 400),
     (["Content-Length: 0x5"], 400),
     (["Content-Length: 99999999999999999999999"], 400),
+    (["Content-Length: 18446744073709551615"], 413),
+    (["Content-Length : 5"], 400),
+    (["Content-Length\t: 5"], 400),
+    ([" Content-Length: 5"], 400),
+    (["Transfer-Encoding : chunked"], 400),
+    (["Trans(fer)-Encoding: chunked"], 400),
+    (["Host: y"], 400),
 ])
 @pytest.mark.parametrize("method,path", [("POST", COMPLETIONS), ("GET", "/version")])
 def test_ambiguous_lengths_are_refused_and_no_more_is_read(server, headers, status, method, path):
@@ -54,6 +69,15 @@ def test_ambiguous_lengths_are_refused_and_no_more_is_read(server, headers, stat
         rest = c.read_rest()
         assert b"smuggled" not in rest and not rest.startswith(b"HTTP/")
         assert time.monotonic() - began < 5
+
+
+def test_a_target_with_scheme_and_host_is_a_path(server):
+    """RFC 9112 section 3.2.2: a server must take it."""
+    for target, status in (("http://x/version", 200), ("HTTPS://x:1/version?a", 200),
+                           ("http://x", 404), ("ftp://x/version", 404)):
+        with server.connect() as c:
+            c.send(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert c.read_answer()[0] == status, target
 
 
 def test_a_transfer_coding_in_http_1_0_is_refused(server):
@@ -113,6 +137,26 @@ def test_a_client_that_leaves_in_its_body_is_noticed_at_once(start):
     server.signal()
     assert server.wait() == 0
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /ver", b"GET /version HTTP/1.1\r\nHos", post()[:90]])
+def test_a_client_that_leaves_in_its_header_is_noticed_soon(start, sent):
+    """Bytes and end come to the server together; it would wait for more until the deadline."""
+    server = start("--header-timeout", "60", "--max-connections", "60")
+    server.signal(signal.SIGSTOP)
+    for _ in range(50):
+        with server.connect() as c:
+            c.send(sent)
+    server.signal(signal.SIGCONT)
+    wait_until(lambda: descriptors(server) < 30, "connections of clients that left are closed", 10)
+
+
+def test_a_half_closed_client_gets_what_needs_no_waiting(server):
+    with server.connect() as c:
+        c.send(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+        c.socket.shutdown(1)
+        assert c.read_answer()[0] == 200
+        assert c.closed_by_peer()
 
 
 def test_requests_may_be_cut_anywhere(server):
