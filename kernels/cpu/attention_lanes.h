@@ -6,7 +6,8 @@
  * tokens) each key line is loaded once:
  *
  *     scores[row][token] = sum over d of keys[d][token] queries[d][row]      d in order, one chain
- *     weights = exp(scores - running maximum), in chunks of ATTEND_CHUNK tokens at fixed positions
+ *     weights = exp(scores - running maximum), in chunks of ATTEND_CHUNK tokens at fixed positions;
+ *               times the token's value scale
  *     sums[row][dimension] += values[token][dimension] weights[row][token]   tokens in order
  *
  * Each row's operations and their order depend on that row's length alone, never on its
@@ -49,10 +50,13 @@ static const uint8_t *block_of(const struct attend_state *s, uint32_t page)
            (number * s->attend->shape->kv_heads + s->attend->kv_head) * s->block_bytes;
 }
 
+/* Sixteen elements, not scaled. */
 INLINE floats16 load_line(const uint8_t *block, size_t at, const bool f32)
 {
-    return f32 ? lanes_load((const float *)block + at)
-               : lanes_load_f16((const uint16_t *)block + at);
+    const void *elements = block + KV_SCALES_BYTES;
+
+    return f32 ? lanes_load((const float *)elements + at)
+               : lanes_load_i16((const int16_t *)elements + at);
 }
 
 /* --- scores ----------------------------------------------------------------------------------- */
@@ -84,8 +88,10 @@ INLINE void score_pages(const struct attend_state *s, uint32_t page, uint32_t ro
     }
     UNROLL for (uint32_t p = 0; p < pages; p++)
     {
+        floats16 scales = f32 ? lanes_set(1) : lanes_load((const float *)blocks[p]);
+
         UNROLL for (uint32_t r = 0; r < rows; r++)
-            lanes_store(to + r * SCORES_STRIDE + p * PAGE_TOKENS, sums[p][r]);
+            lanes_store(to + r * SCORES_STRIDE + p * PAGE_TOKENS, lanes_mul(sums[p][r], scales));
     }
 }
 
@@ -101,8 +107,10 @@ INLINE void score_range(const struct attend_state *s, uint32_t page, uint32_t en
 /* --- weights ---------------------------------------------------------------------------------- */
 
 /* Turns the row's scores of the chunk into weights and moves its running maximum and total on;
- * zeros where the row sees nothing, up to `tokens`. Returns by how much earlier sums shrink. */
-static float weigh_row(struct attend_state *s, uint32_t row, uint32_t chunk, uint32_t tokens)
+ * zeros where the row sees nothing, up to `tokens`. value_scales: NULL for none. Returns by how
+ * much earlier sums shrink. */
+static float weigh_row(struct attend_state *s, uint32_t row, uint32_t chunk, uint32_t tokens,
+                       const float *value_scales)
 {
     float *scores = s->scratch->scores + row * SCORES_STRIDE;
     uint32_t seen = s->lengths[row] > chunk ? s->lengths[row] - chunk : 0;
@@ -127,8 +135,10 @@ static float weigh_row(struct attend_state *s, uint32_t row, uint32_t chunk, uin
             e = lanes_exp(lanes_sub(lanes_load(scores + i), lanes_set(largest)));
         if (i < seen && seen - i < LANES)
             e = lanes_first(e, seen - i, lanes_zero());
-        lanes_store(scores + i, e);
         s->totals[row] = lanes_add(s->totals[row], e);
+        if (value_scales)
+            e = lanes_mul(e, lanes_load(value_scales + i));
+        lanes_store(scores + i, e);
     }
     lanes_store(factor, shrink);
     return factor[0];
@@ -232,13 +242,17 @@ static const struct attend_shape *shape_for(uint32_t rows)
 
 static void attend_chunk(struct attend_state *s, uint32_t chunk, uint32_t tokens)
 {
-    float shrink[ATTEND_ROWS_MAX];
+    float shrink[ATTEND_ROWS_MAX], scales[ATTEND_CHUNK];
+    bool f32 = s->attend->shape->f32;
     uint32_t page = chunk / PAGE_TOKENS, pages = (tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
 
     for (uint32_t row = 0; row < s->count; row += shape_for(s->count - row)->rows)
         shape_for(s->count - row)->score(s, page, page + pages, row);
+    for (uint32_t i = 0; i < pages && !f32; i++)
+        memcpy(scales + i * PAGE_TOKENS, (const float *)block_of(s, page + i) + PAGE_TOKENS,
+               PAGE_TOKENS * sizeof *scales);
     for (uint32_t row = 0; row < s->count; row++)
-        shrink[row] = weigh_row(s, row, chunk, tokens);
+        shrink[row] = weigh_row(s, row, chunk, tokens, f32 ? NULL : scales);
     for (uint32_t row = 0; row < s->count; row += shape_for(s->count - row)->rows)
         shape_for(s->count - row)->sum(s, chunk, tokens, row, shrink);
 }

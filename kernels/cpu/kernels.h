@@ -37,20 +37,25 @@ struct kernel_scratch {
     float *sums;    /* [ATTEND_ROWS_MAX][padded head_size] */
 };
 
-/* One KV head of one page: keys [head_size][16 tokens], then values [16 tokens][padded head_size],
- * of f16 or float. The padding of values is zero. */
+/* One KV head of one page: 16 scales of the keys and 16 of the values (floats), keys
+ * [head_size][16 tokens], values [16 tokens][padded head_size] whose padding is zero.
+ *
+ * Elements are 16-bit integers with one scale for each token's key and one for its value: keys have a
+ * few large dimensions, which f16 would round 16 times more coarsely and which decide the scores.
+ * f32: floats, and the scales are not used. */
 struct kv_shape {
     uint32_t kv_heads;
     uint32_t head_size;
     uint32_t head_padded; /* up to whole vectors of 16 */
     bool f32;
 };
+enum { KV_SCALES_BYTES = 2 * PAGE_TOKENS * 4, KV_INT_MOST = 32767 };
 
 static inline size_t kv_block_bytes(const struct kv_shape *shape)
 {
     size_t elements = (size_t)PAGE_TOKENS * (shape->head_size + shape->head_padded);
 
-    return elements * (shape->f32 ? 4 : 2);
+    return KV_SCALES_BYTES + elements * (shape->f32 ? 4 : 2);
 }
 
 /* The queries of one sequence against its keys and values of one layer, for one KV head. Row i is

@@ -41,9 +41,14 @@ INLINE floats16 lanes_load_f16(const void *from)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(from));
 }
-INLINE void lanes_store_f16(void *to, floats16 a)
+INLINE floats16 lanes_load_i16(const int16_t *from)
 {
-    _mm256_storeu_si256(to, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)from)));
+}
+/* Rounded to nearest; what is too large becomes the largest. */
+INLINE void lanes_store_i16(int16_t *to, floats16 a)
+{
+    _mm256_storeu_si256((void *)to, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
 }
 INLINE floats16 lanes_add(floats16 a, floats16 b)
 {
@@ -147,12 +152,20 @@ INLINE floats16 lanes_load_f16(const void *from)
     return lanes_pair(_mm256_cvtph_ps(_mm_loadu_si128(halves)),
                       _mm256_cvtph_ps(_mm_loadu_si128(halves + 1)));
 }
-INLINE void lanes_store_f16(void *to, floats16 a)
+INLINE floats16 lanes_load_i16(const int16_t *from)
 {
-    __m128i *halves = to;
+    __m128i low = _mm_loadu_si128((const void *)from);
+    __m128i high = _mm_loadu_si128((const void *)(from + 8));
 
-    _mm_storeu_si128(halves, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128(halves + 1, _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
+    return lanes_pair(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(low)),
+                      _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(high)));
+}
+/* Rounded to nearest; what is too large becomes the largest. */
+INLINE void lanes_store_i16(int16_t *to, floats16 a)
+{
+    __m256i both = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
+
+    _mm256_storeu_si256((void *)to, _mm256_permute4x64_epi64(both, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 INLINE floats16 lanes_add(floats16 a, floats16 b)
 {

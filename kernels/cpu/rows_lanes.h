@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/half.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/lanes.h"
 
@@ -101,45 +100,60 @@ static void rotate_lanes(float *head, uint32_t head_size, const struct rotary *r
 
 /* --- KV cache --------------------------------------------------------------------------------- */
 
-/* Keys lie across tokens, so a token's key goes to head_size places; values lie together. */
-static void kv_write_f16(const struct kv_shape *shape, uint16_t *block, uint32_t token,
-                         const float *key, const float *value)
+/* values[] as 16-bit integers; returns their scale. */
+static float to_integers(const float *values, uint32_t count, int16_t *to)
 {
-    uint16_t *values =
-        block + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
-    uint16_t halves[LANES];
-    uint32_t i = 0;
+    floats16 most = lanes_zero();
+    float largest, inverse;
+    uint32_t i;
 
-    for (; i + LANES <= shape->head_size; i += LANES) {
-        lanes_store_f16(halves, lanes_load(key + i));
-        for (uint32_t lane = 0; lane < LANES; lane++)
-            block[(i + lane) * PAGE_TOKENS + token] = halves[lane];
-        lanes_store_f16(values + i, lanes_load(value + i));
-    }
-    for (; i < shape->head_size; i++) {
-        block[i * PAGE_TOKENS + token] = f16_from_float(key[i]);
-        values[i] = f16_from_float(value[i]);
-    }
+    for (i = 0; i + LANES <= count; i += LANES)
+        most = lanes_max(lanes_abs(lanes_load(values + i)), most);
+    largest = lanes_largest(most);
+    for (; i < count; i++)
+        largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
+    inverse = largest > ACTIVATION_LEAST ? KV_INT_MOST / largest : 0;
+    for (i = 0; i + LANES <= count; i += LANES)
+        lanes_store_i16(to + i, lanes_mul(lanes_load(values + i), lanes_set(inverse)));
+    for (; i < count; i++)
+        to[i] = (int16_t)lrintf(values[i] * inverse);
+    return largest > ACTIVATION_LEAST ? largest / KV_INT_MOST : 0;
 }
 
-static void kv_write_f32(const struct kv_shape *shape, float *block, uint32_t token,
+/* Keys lie across tokens, so a token's key goes to head_size places; values lie together. The key
+ * is rounded where the value will be, to need no other memory. */
+static void kv_write_i16(const struct kv_shape *shape, float *scales, int16_t *keys, uint32_t token,
+                         const float *key, const float *value)
+{
+    int16_t *values =
+        keys + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
+
+    scales[token] = to_integers(key, shape->head_size, values);
+    for (uint32_t i = 0; i < shape->head_size; i++)
+        keys[i * PAGE_TOKENS + token] = values[i];
+    scales[PAGE_TOKENS + token] = to_integers(value, shape->head_size, values);
+}
+
+static void kv_write_f32(const struct kv_shape *shape, float *keys, uint32_t token,
                          const float *key, const float *value)
 {
     float *values =
-        block + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
+        keys + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
 
     for (uint32_t i = 0; i < shape->head_size; i++)
-        block[i * PAGE_TOKENS + token] = key[i];
+        keys[i * PAGE_TOKENS + token] = key[i];
     memcpy(values, value, shape->head_size * sizeof *values);
 }
 
 static void kv_write_lanes(const struct kv_shape *shape, uint8_t *block, uint32_t token,
                            const float *key, const float *value)
 {
+    void *keys = block + KV_SCALES_BYTES;
+
     if (shape->f32)
-        kv_write_f32(shape, (float *)block, token, key, value);
+        kv_write_f32(shape, keys, token, key, value);
     else
-        kv_write_f16(shape, (uint16_t *)block, token, key, value);
+        kv_write_i16(shape, (void *)block, keys, token, key, value);
 }
 
 /* --- argmax ----------------------------------------------------------------------------------- */

@@ -42,38 +42,66 @@ static void rotate_ref(float *head, uint32_t head_size, const struct rotary *rot
         head[i] *= scale;
 }
 
-static void put_element(const struct kv_shape *shape, uint8_t *block, size_t at, float value)
-{
-    uint16_t half;
+/* --- KV cache ------------------------------------------------------------------------------------- */
 
+enum { KEY_SCALES = 0, VALUE_SCALES = PAGE_TOKENS };
+
+static void put_element(const struct kv_shape *shape, uint8_t *block, size_t at, float value,
+                        float inverse)
+{
+    int16_t q;
+
+    block += KV_SCALES_BYTES;
     if (shape->f32) {
         memcpy(block + 4 * at, &value, sizeof value);
         return;
     }
-    half = f16_from_float(value);
-    memcpy(block + 2 * at, &half, sizeof half);
+    q = (int16_t)lrintf(value * inverse);
+    memcpy(block + 2 * at, &q, sizeof q);
 }
 
-static float get_element(const struct kv_shape *shape, const uint8_t *block, size_t at)
+static float get_element(const struct kv_shape *shape, const uint8_t *block, size_t at,
+                         size_t scale_at)
 {
-    float value;
+    float value, scale;
+    int16_t q;
 
-    if (!shape->f32)
-        return load_f16(block + 2 * at);
-    memcpy(&value, block + 4 * at, sizeof value);
-    return value;
+    memcpy(&scale, block + 4 * scale_at, sizeof scale);
+    block += KV_SCALES_BYTES;
+    if (shape->f32) {
+        memcpy(&value, block + 4 * at, sizeof value);
+        return value;
+    }
+    memcpy(&q, block + 2 * at, sizeof q);
+    return (float)q * scale;
+}
+
+/* Stores the scale; returns its inverse. */
+static float put_scale(uint8_t *block, size_t at, const float *values, uint32_t count)
+{
+    float largest = 0, scale;
+
+    for (uint32_t i = 0; i < count; i++)
+        largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
+    scale = largest > ACTIVATION_LEAST ? largest / KV_INT_MOST : 0;
+    memcpy(block + 4 * at, &scale, sizeof scale);
+    return largest > ACTIVATION_LEAST ? KV_INT_MOST / largest : 0;
 }
 
 static void kv_write_ref(const struct kv_shape *shape, uint8_t *block, uint32_t token,
                          const float *key, const float *value)
 {
     size_t values = (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
+    float key_inverse = put_scale(block, KEY_SCALES + token, key, shape->head_size);
+    float value_inverse = put_scale(block, VALUE_SCALES + token, value, shape->head_size);
 
     for (uint32_t i = 0; i < shape->head_size; i++) {
-        put_element(shape, block, (size_t)i * PAGE_TOKENS + token, key[i]);
-        put_element(shape, block, values + i, value[i]);
+        put_element(shape, block, (size_t)i * PAGE_TOKENS + token, key[i], key_inverse);
+        put_element(shape, block, values + i, value[i], value_inverse);
     }
 }
+
+/* --- attention ------------------------------------------------------------------------------------ */
 
 static const uint8_t *page_of(const struct attend *a, uint32_t position)
 {
@@ -88,8 +116,9 @@ static float score(const struct attend *a, const float *query, uint32_t position
     float sum = 0;
 
     for (uint32_t i = 0; i < a->shape->head_size; i++)
-        sum += query[i] *
-               get_element(a->shape, block, (size_t)i * PAGE_TOKENS + position % PAGE_TOKENS);
+        sum += query[i] * get_element(a->shape, block,
+                                      (size_t)i * PAGE_TOKENS + position % PAGE_TOKENS,
+                                      KEY_SCALES + position % PAGE_TOKENS);
     return sum;
 }
 
@@ -117,7 +146,9 @@ static void attend_one(const struct attend *a, const float *query, uint32_t leng
         weight = expf(s - largest);
         total = total * (double)shrink + (double)weight;
         for (uint32_t i = 0; i < size; i++)
-            sums[i] = sums[i] * shrink + weight * get_element(a->shape, block, at + i);
+            sums[i] =
+                sums[i] * shrink + weight * get_element(a->shape, block, at + i,
+                                                        VALUE_SCALES + position % PAGE_TOKENS);
     }
     for (uint32_t i = 0; i < size; i++)
         out[i] = (float)((double)sums[i] / total);
