@@ -1,7 +1,7 @@
 # Plain GNU make, no configure step, everything into build/. `make help` lists the targets.
 
-# Build on every processor unless told otherwise with -j.
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+# Build on every processor unless told otherwise with -j; a make that this one calls shares them.
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 .DELETE_ON_ERROR:
