@@ -40,7 +40,7 @@ struct event_finish {
     uint32_t generated_tokens; /* an end token counts */
     uint32_t preemptions;
     uint64_t queued_ns;  /* arrival to admission */
-    uint64_t prefill_ns; /* admission to first token */
+    uint64_t prefill_ns; /* admission to first token, or to the end when there is none */
     uint64_t decode_ns;  /* first token to last */
 };
 

@@ -59,6 +59,7 @@ static void show_running(struct scheduler *scheduler, struct policy_input *input
         uint32_t ahead = pages_within(scheduler, s, s->submitted, 1 + TOKENS_AHEAD);
         uint32_t missing = now > s->page_count ? now - s->page_count : 0;
 
+        must(!s->before || s->before->order < s->order);
         scheduler->shown_running[n] = s;
         scheduler->policy_running[n++] = (struct policy_running){
             .prompt_left = s->opened > s->submitted ? s->opened - s->submitted : 0,
@@ -96,6 +97,7 @@ static void show_waiting(struct scheduler *scheduler, struct policy_input *input
          s = s->after) {
         uint32_t shared = sequence_pages_shared(s) * scheduler->limits.page_tokens;
 
+        must(!s->before || s->before->order < s->order);
         if (!is_shown(scheduler, s))
             continue;
         scheduler->shown_waiting[n] = s;

@@ -19,7 +19,8 @@ static void emit_end(struct scheduler *scheduler, struct sequence *sequence,
                      enum finish_reason reason)
 {
     uint64_t arrived_ns = sequence->owner->request->arrived_ns;
-    uint64_t admitted_ns = sequence->started ? sequence->admitted_ns : clock_now();
+    uint64_t admitted_ns = sequence->admitted_ns;
+    uint64_t prefilled_ns = sequence->first_token_ns ? sequence->first_token_ns : clock_now();
     struct event event = {.exchange_id = sequence->owner->request->exchange_id,
                           .choice = sequence->choice,
                           .kind = EVENT_FINISH};
@@ -35,8 +36,7 @@ static void emit_end(struct scheduler *scheduler, struct sequence *sequence,
             .generated_tokens = sequence_generated(sequence),
             .preemptions = sequence->preemptions,
             .queued_ns = admitted_ns > arrived_ns ? admitted_ns - arrived_ns : 0,
-            .prefill_ns =
-                sequence->first_token_ns ? sequence->first_token_ns - sequence->admitted_ns : 0,
+            .prefill_ns = prefilled_ns - admitted_ns,
             .decode_ns = sequence->last_token_ns - sequence->first_token_ns};
     }
     scheduler_emit(scheduler, &event);
@@ -250,8 +250,11 @@ static void free_sequence(struct sequence *sequence)
 {
     struct running_request *owner = sequence->owner;
 
-    if (--owner->sequences_left == 0)
-        request_free(owner->request); /* the sequences lie in its arena */
+    if (--owner->sequences_left > 0)
+        return;
+    for (uint32_t i = 0; i < owner->request->prompt_count; i++)
+        must(!owner->groups[i].source && owner->groups[i].holders == 0);
+    request_free(owner->request); /* the sequences lie in its arena */
 }
 
 void scheduler_free_sequences(struct sequence_list *list)

@@ -48,6 +48,7 @@ struct fake_counts {
     _Atomic uint64_t completed;
     _Atomic uint64_t prefilled; /* tokens */
     _Atomic uint64_t decoded;
+    _Atomic uint64_t sampled;
     _Atomic uint64_t idle;        /* rows that had ended */
     _Atomic uint64_t late_grants; /* pages granted in the batch that writes them, while decoding */
 };
@@ -216,11 +217,12 @@ static inline bool fake_ends(const struct fake_row *row, int32_t token)
     return false;
 }
 
-static inline void fake_sample(struct fake_row *row, struct step_row *result)
+static inline void fake_sample(struct engine *engine, struct fake_row *row, struct step_row *result)
 {
     int32_t token = fake_echo(row->tokens, row->opening.prompt_count, row->token_count);
 
     must(row->tokens_left > 0);
+    atomic_fetch_add(&engine->counts.sampled, 1);
     row->tokens[row->token_count++] = token;
     row->tokens_left--;
     result->token = token;
@@ -266,7 +268,7 @@ static inline void fake_prefill(struct engine *engine, const struct batch_prefil
     if (row->computed < row->opening.token_count)
         return;
     if (row->tokens_left > 0) {
-        fake_sample(row, result);
+        fake_sample(engine, row, result);
     } else {
         result->state = STEP_ROW_SCORED;
         row->state = FAKE_ENDED;
@@ -288,7 +290,7 @@ static inline void fake_decode(struct engine *engine, uint32_t index, uint64_t n
     if (row->granted_in[row->computed / engine->limits.page_tokens] == number)
         atomic_fetch_add(&engine->counts.late_grants, 1);
     fake_compute(engine, row, row->computed, 1);
-    fake_sample(row, result);
+    fake_sample(engine, row, result);
     atomic_fetch_add(&engine->counts.decoded, 1);
 }
 

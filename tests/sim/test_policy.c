@@ -391,9 +391,8 @@ static void everybody_ends_in_every_world(void **state)
     free(world);
 }
 
-/* One prompt of 10000 tokens among short ones that never stop coming, with every place taken: it is
- * done in about four times the steps that it needs alone, and each short one in the step it came.
- */
+/* One prompt of 10000 tokens among short ones that never stop coming, with every place taken: it
+ * is done in about four times the steps that it needs alone, each short one in the step it came. */
 static void neither_long_nor_short_prompts_wait(void **state)
 {
     struct policy_decode decodes[4];
@@ -485,6 +484,37 @@ static void pages_go_to_the_head_of_the_queue(void **state)
     assert_int_equal(plan.admit_count, 2);
 }
 
+/* What those that run are likely to want yet is not given away. */
+static void growth_is_reserved(void **state)
+{
+    struct policy_decode decodes[3];
+    struct policy_prefill prefills[3];
+    uint32_t preempts[3], admits[3];
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
+    const struct policy_running running = {.may_decode = true, .pages_growth = 12};
+    const struct policy_waiting waiting = {.prompt_tokens = 30, .pages = 2};
+    struct policy_input input = {.pages_free = 13,
+                                 .rows_free = 2,
+                                 .prefill_tokens = 64,
+                                 .prefills_max = 2,
+                                 .running_count = 1,
+                                 .running = &running,
+                                 .waiting_count = 1,
+                                 .waiting = &waiting};
+
+    (void)state;
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.admit_count, 0);
+    input.pages_free = 14;
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.admit_count, 1);
+    input.pages_free = 2;
+    input.running_count = 0; /* with nobody else on the way even the last page is given */
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.admit_count, 1);
+}
+
 /* The victim is whoever loses least; not one that is about to end, nor the oldest. */
 static void the_cheapest_is_preempted(void **state)
 {
@@ -517,6 +547,7 @@ int main(void)
         cmocka_unit_test(neither_long_nor_short_prompts_wait),
         cmocka_unit_test(equal_prompts_are_finished_one_by_one),
         cmocka_unit_test(pages_go_to_the_head_of_the_queue),
+        cmocka_unit_test(growth_is_reserved),
         cmocka_unit_test(the_cheapest_is_preempted),
     };
 

@@ -394,7 +394,7 @@ static void preemption_happens(void **state)
     struct fake_options fake = roomy;
     struct scheduler_stats stats;
     struct world *world;
-    uint32_t preemptions = 0;
+    uint32_t preemptions = 0, tokens = 0;
 
     (void)state;
     fake.page_count = 10;
@@ -404,10 +404,13 @@ static void preemption_happens(void **state)
     listen_until_ended(world);
     expect_whole(world);
     scheduler_stats_get(world->scheduler, &stats);
-    for (uint32_t i = 0; i < world->count; i++)
+    for (uint32_t i = 0; i < world->count; i++) {
         preemptions += world->exchanges[i].choices[0].finish.preemptions;
+        tokens += world->exchanges[i].choices[0].tokens;
+    }
     assert_true(preemptions > 0);
     assert_int_equal(stats.preemptions_total, preemptions);
+    assert_int_equal(world->engine->counts.sampled, tokens); /* none was drawn twice */
     world_close(world);
 }
 
@@ -673,6 +676,43 @@ static void steps_allocate_nothing(void **state)
     world_close(world);
 }
 
+static void health_and_speed_are_told(void **state)
+{
+    struct fake_options fake = roomy;
+    uint64_t began_ns = clock_now();
+    struct scheduler_stats stats;
+    struct world *world;
+
+    (void)state;
+    fake.waits_for_permits = true;
+    world = world_open(&fake, EXCHANGES_MAX);
+    ask(world, 10, 10);
+    while (!world->exchanges[0].choices[0].started) {
+        wait_for_bell(world);
+        listen(world, UINT32_MAX);
+    }
+    do { /* published behind the bell */
+        scheduler_stats_get(world->scheduler, &stats);
+    } while (!stats.running);
+    assert_true(stats.work_waiting);
+    assert_in_range(stats.heartbeat_ns, began_ns, clock_now());
+    assert_int_equal(stats.steps_total, 0);
+    fake_engine_permit(world->engine, UINT64_MAX);
+    listen_until_ended(world);
+    do { /* one after the other, for the second that it takes to measure */
+        world->count = world->choices = world->ended = 0;
+        ask(world, 10, 10);
+        listen_until_ended(world);
+        scheduler_stats_get(world->scheduler, &stats);
+    } while (stats.sequences_per_second == 0);
+    assert_true(stats.sequences_per_second <=
+                (double)stats.finished_length_total / clock_seconds(clock_now() - began_ns) * 2);
+    expect_whole(world);
+    scheduler_stats_get(world->scheduler, &stats);
+    assert_false(stats.work_waiting);
+    world_close(world);
+}
+
 /* While nothing is to be done no processor time passes; 50 ms of it are looked at. */
 static void idle_is_idle(void **state)
 {
@@ -730,6 +770,7 @@ int main(void)
         cmocka_unit_test(closing_while_nobody_listens),
         cmocka_unit_test(a_request_without_room_fails_alone),
         cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(health_and_speed_are_told),
         cmocka_unit_test(idle_is_idle),
         cmocka_unit_test(opening_survives_every_failing_allocation),
     };
