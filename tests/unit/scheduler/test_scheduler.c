@@ -508,6 +508,7 @@ static void a_full_queue_says_so(void **state)
         refused += submit(world, &one, 1 << 20) == E_FULL;
     assert_in_range(refused, 12 - 4 - 1, 12 - 4); /* one may have been admitted already */
     assert_int_equal(submit(world, &large, 1 << 20), E_FULL);
+    cancel(world, world->count - 1, CHOICE_ALL); /* while it waits */
     fake_engine_permit(world->engine, UINT64_MAX);
     listen_until_ended(world);
     assert_int_equal(submit(world, &large, 1 << 20), 0); /* an empty queue takes it */
@@ -705,8 +706,9 @@ static void health_and_speed_are_told(void **state)
         listen_until_ended(world);
         scheduler_stats_get(world->scheduler, &stats);
     } while (stats.sequences_per_second == 0);
-    assert_true(stats.sequences_per_second <=
-                (double)stats.finished_length_total / clock_seconds(clock_now() - began_ns) * 2);
+    /* Time between two requests does not count, so it is at least what was seen from here. */
+    assert_true(stats.sequences_per_second >=
+                (double)stats.finished_length_total / clock_seconds(clock_now() - began_ns) / 4);
     expect_whole(world);
     scheduler_stats_get(world->scheduler, &stats);
     assert_false(stats.work_waiting);
