@@ -1,0 +1,263 @@
+/* Protects every product kernel: each instruction set that this machine has, each stored type, odd shapes and row counts,
+ * each precision of activations, against float64 sums over the dequantized weights; and that a row has the same bits
+ * alone and beside others. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cpu/dequant.h"
+#include "kernels/cpu/half.h"
+#include "kernels/cpu/kernels.h"
+
+enum { ROWS_MAX = 19, COLUMNS_MAX = 1024, OUTPUTS_MAX = 80 };
+
+static uint32_t random_state = 2463534242u;
+
+static uint32_t draw(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 17;
+    random_state ^= random_state << 5;
+    return random_state;
+}
+
+static float draw_real(void)
+{
+    return (float)(int32_t)draw() / 2147483648.0f;
+}
+
+static void *aligned(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 4096 + 63) / 64 * 64); /* prefetches run ahead */
+
+    assert_non_null(memory);
+    memset(memory, 0, (bytes + 4096 + 63) / 64 * 64);
+    return memory;
+}
+
+/* Any bits are quants; halves and floats must be moderate numbers. */
+static void fill_source(enum dtype type, uint8_t *to, size_t bytes)
+{
+    const struct dtype_info *info = dtype_get(type);
+
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (uint8_t)draw();
+    for (size_t at = 0; at < bytes; at += info->bytes) {
+        uint16_t halves[2] = {f16_from_float(draw_real() / 8), f16_from_float(draw_real() / 8)};
+        float value = draw_real();
+
+        switch (type) {
+        case DT_F32:
+            memcpy(to + at, &value, 4);
+            break;
+        case DT_F16:
+            memcpy(to + at, halves, 2);
+            break;
+        case DT_BF16:
+            memcpy(to + at, (const uint8_t *)&value + 2, 2);
+            break;
+        case DT_Q2_K:
+            memcpy(to + at + 80, halves, 4);
+            break;
+        case DT_Q3_K:
+            memcpy(to + at + 108, halves, 2);
+            break;
+        case DT_Q6_K:
+            memcpy(to + at + 208, halves, 2);
+            break;
+        case DT_Q4_1:
+        case DT_Q5_1:
+        case DT_Q4_K:
+        case DT_Q5_K:
+            memcpy(to + at, halves, 4);
+            break;
+        default:
+            memcpy(to + at, halves, 2);
+            break;
+        }
+    }
+}
+
+struct bench {
+    struct activations x;
+    struct kernel_scratch scratch;
+    float *values; /* [ROWS_MAX][COLUMNS_MAX] */
+    float *y;
+};
+
+static void bench_init(struct bench *bench)
+{
+    size_t units = ROWS_MAX * COLUMNS_MAX / BLOCK_COLUMNS;
+
+    bench->x = (struct activations){.f32 = aligned(units * BLOCK_COLUMNS * 4),
+                                    .words = aligned(units * BLOCK_COLUMNS * 2),
+                                    .high = aligned(units * BLOCK_COLUMNS),
+                                    .low = aligned(units * BLOCK_COLUMNS),
+                                    .sums_f32 = aligned(units * 4),
+                                    .scales = aligned(units * 4),
+                                    .sums = aligned(units * 4),
+                                    .offsets = aligned(units * 4)};
+    bench->scratch.raw = aligned((size_t)RAW_BLOCKS * BLOCK_COLUMNS * GROUP_ROWS * 4);
+    bench->values = aligned((size_t)ROWS_MAX * COLUMNS_MAX * 4);
+    bench->y = aligned((size_t)ROWS_MAX * OUTPUTS_MAX * 4);
+}
+
+static void bench_fini(struct bench *bench)
+{
+    free(bench->x.f32);
+    free(bench->x.words);
+    free(bench->x.high);
+    free(bench->x.low);
+    free(bench->x.sums_f32);
+    free(bench->x.scales);
+    free(bench->x.sums);
+    free(bench->x.offsets);
+    free(bench->scratch.raw);
+    free(bench->values);
+    free(bench->y);
+}
+
+static void put_rows(const struct cpu_kernels *kernels, struct bench *bench, const struct packed *w,
+                     enum precision precision, uint32_t first, uint32_t rows)
+{
+    bench->x.rows = rows;
+    bench->x.blocks = w->blocks;
+    bench->x.precision = precision;
+    bench->x.forms = kernels->form(w->pack, precision, rows);
+    for (uint32_t row = 0; row < rows; row++)
+        kernels->put(&bench->x, row, 0, w->blocks,
+                     bench->values + (size_t)(first + row) * COLUMNS_MAX);
+}
+
+static void multiply(const struct cpu_kernels *kernels, struct bench *bench, const struct packed *w)
+{
+    kernels->product(w, 0, w->groups, &bench->x, bench->y, OUTPUTS_MAX, false, &bench->scratch);
+}
+
+/* The largest error relative to the size that the sum's terms give it. */
+static double worst_error(const struct bench *bench, const uint8_t *source, enum dtype type,
+                          uint32_t outputs, uint32_t columns, uint32_t rows)
+{
+    size_t row_bytes = dtype_bytes(type, columns);
+    float *weights = aligned(COLUMNS_MAX * 4);
+    double worst = 0;
+
+    for (uint32_t o = 0; o < outputs; o++) {
+        dequant_row(type, source + o * row_bytes, columns, weights);
+        for (uint32_t row = 0; row < rows; row++) {
+            const float *x = bench->values + (size_t)row * COLUMNS_MAX;
+            double sum = 0, squares = 0, error;
+
+            for (uint32_t i = 0; i < columns; i++) {
+                sum += (double)weights[i] * (double)x[i];
+                squares += (double)weights[i] * (double)weights[i] * (double)x[i] * (double)x[i];
+            }
+            error = fabs((double)bench->y[(size_t)row * OUTPUTS_MAX + o] - sum) / sqrt(squares);
+            worst = error > worst ? error : worst;
+        }
+    }
+    free(weights);
+    return worst;
+}
+
+static void check_alone(const struct cpu_kernels *kernels, struct bench *bench,
+                        const struct packed *w, enum precision precision, uint32_t rows)
+{
+    float *together = aligned((size_t)ROWS_MAX * OUTPUTS_MAX * 4);
+
+    memcpy(together, bench->y, (size_t)ROWS_MAX * OUTPUTS_MAX * 4);
+    for (uint32_t row = 0; row < rows; row++) {
+        put_rows(kernels, bench, w, precision, row, 1);
+        multiply(kernels, bench, w);
+        assert_memory_equal(bench->y, together + (size_t)row * OUTPUTS_MAX,
+                            w->groups * GROUP_ROWS * 4);
+    }
+    free(together);
+}
+
+static void check_type(const struct cpu_kernels *kernels, struct bench *bench, enum dtype type,
+                       enum precision precision)
+{
+    static const uint32_t rows[] = {1, 2, 3, 5, 8, 13, ROWS_MAX};
+    static const double bounds[] = {
+        [PRECISION_INT16] = 3e-4, [PRECISION_F32] = 2e-5, [PRECISION_INT8] = 3e-2};
+    const uint32_t outputs = 71; /* four groups and seven rows */
+    uint32_t columns = dtype_get(type)->block == 1 ? 333 : dtype_get(type)->block * 3;
+    struct packed w = packed_shape(type, outputs, columns);
+    uint8_t *source = aligned(outputs * dtype_bytes(type, columns));
+    uint8_t *data = w.pack == PACK_RAW ? NULL : aligned(packed_bytes(&w));
+
+    fill_source(type, source, outputs * dtype_bytes(type, columns));
+    for (uint32_t g = 0; data && g < w.groups; g++)
+        packed_group(&w, source, g, data + g * w.group_bytes);
+    w.data = data ? data : source;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double error;
+
+        for (uint32_t r = 0; r < rows[i]; r++)
+            for (uint32_t c = 0; c < w.blocks * BLOCK_COLUMNS; c++)
+                bench->values[(size_t)r * COLUMNS_MAX + c] = c < columns ? draw_real() * 3 : 0;
+        put_rows(kernels, bench, &w, precision, 0, rows[i]);
+        multiply(kernels, bench, &w);
+        error = worst_error(bench, source, type, outputs, columns, rows[i]);
+        if (!(error < bounds[precision]))
+            fail_msg("%s %s, precision %d, %u rows: error %g", kernels->name, dtype_get(type)->name,
+                     (int)precision, rows[i], error);
+        check_alone(kernels, bench, &w, precision, rows[i]);
+    }
+    free(source);
+    free(data);
+}
+
+static void check_level(enum cpu_level level)
+{
+    const struct cpu_kernels *kernels = cpu_kernels_get(level);
+    struct bench bench;
+
+    if (level > cpu_level_detect()) {
+        printf("skip: this processor cannot run level %d\n", (int)level);
+        skip();
+    }
+    bench_init(&bench);
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        check_type(kernels, &bench, (enum dtype)type, PRECISION_INT16);
+        check_type(kernels, &bench, (enum dtype)type, PRECISION_F32);
+        check_type(kernels, &bench, (enum dtype)type, PRECISION_INT8);
+    }
+    bench_fini(&bench);
+}
+
+static void plain_products(void **state)
+{
+    (void)state;
+    check_level(CPU_PLAIN);
+}
+
+static void avx2_products(void **state)
+{
+    (void)state;
+    check_level(CPU_AVX2);
+}
+
+static void avx512_products(void **state)
+{
+    (void)state;
+    check_level(CPU_AVX512);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_products),
+        cmocka_unit_test(avx2_products),
+        cmocka_unit_test(avx512_products),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,313 @@
+/* Protects the operations on rows and heads: norm, activation, rotary, argmax, and the KV cache with attention, each
+ * instruction set that this machine has against plain C; and that a token's attention has the same bits whichever
+ * rows are computed beside it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cpu/kernels.h"
+
+static uint32_t random_state = 521288629u;
+
+static float draw_real(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 17;
+    random_state ^= random_state << 5;
+    return (float)(int32_t)random_state / 2147483648.0f;
+}
+
+static void *aligned(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    assert_non_null(memory);
+    memset(memory, 0, (bytes + 63) / 64 * 64);
+    return memory;
+}
+
+static void expect_close(const float *got, const float *wanted, uint32_t count, float bound)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!(fabsf(got[i] - wanted[i]) <= bound * (1 + fabsf(wanted[i]))))
+            fail_msg("element %u: %g, not %g", i, (double)got[i], (double)wanted[i]);
+}
+
+static void check_norm(const struct cpu_kernels *k)
+{
+    static const uint32_t columns[] = {1, 31, 32, 48, 333, 576};
+    float *x = aligned(640 * 4), *gamma = aligned(640 * 4), *out = aligned(640 * 4),
+          *wanted = aligned(640 * 4);
+
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        memset(x, 0, 640 * 4);
+        memset(gamma, 0, 640 * 4);
+        for (uint32_t c = 0; c < columns[i]; c++) {
+            x[c] = draw_real() * 5;
+            gamma[c] = draw_real();
+        }
+        k->norm(x, gamma, columns[i], 1e-5f, out);
+        cpu_kernels_plain.norm(x, gamma, columns[i], 1e-5f, wanted);
+        expect_close(out, wanted, columns[i], 1e-6f);
+    }
+    free(x);
+    free(gamma);
+    free(out);
+    free(wanted);
+}
+
+static void check_swiglu(const struct cpu_kernels *k)
+{
+    _Alignas(64) float gate[32], up[32], out[32], wanted[32];
+    static const float extremes[] = {0, -0.0f, 100, -100, 80, -80, 1e-20f, 88.7f, -88.7f};
+
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < 32; i++) {
+            gate[i] = round == 0 && i < 9 ? extremes[i] : draw_real() * 20;
+            up[i] = draw_real() * 3;
+        }
+        k->swiglu(gate, up, out);
+        cpu_kernels_plain.swiglu(gate, up, wanted);
+        expect_close(out, wanted, 32, 2e-6f);
+    }
+}
+
+static void check_rotate(const struct cpu_kernels *k)
+{
+    static const struct {
+        uint32_t head_size, rotates;
+    } shapes[] = {{64, 64}, {20, 20}, {80, 32}, {128, 128}, {16, 8}, {6, 2}};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int halves = 0; halves < 2; halves++) {
+            _Alignas(64) float head[128], wanted[128], cosines[128] = {0}, sines[128] = {0};
+            struct rotary rotary = {shapes[i].rotates, halves, cosines, sines};
+
+            for (uint32_t d = 0; d < shapes[i].head_size; d++)
+                head[d] = wanted[d] = draw_real();
+            for (uint32_t p = 0; p < shapes[i].rotates / 2; p++) {
+                uint32_t a = halves ? p : 2 * p, b = halves ? p + shapes[i].rotates / 2 : 2 * p + 1;
+                float angle = draw_real() * 10;
+
+                cosines[a] = cosines[b] = cosf(angle);
+                sines[a] = -sinf(angle);
+                sines[b] = sinf(angle);
+            }
+            k->rotate(head, shapes[i].head_size, &rotary, 0.25f);
+            cpu_kernels_plain.rotate(wanted, shapes[i].head_size, &rotary, 0.25f);
+            expect_close(head, wanted, shapes[i].head_size, 1e-6f);
+        }
+    }
+}
+
+static void check_argmax(const struct cpu_kernels *k)
+{
+    _Alignas(64) float values[200];
+    float value;
+
+    for (uint32_t count = 1; count < 200; count++) {
+        uint32_t best = 0;
+
+        for (uint32_t i = 0; i < count; i++)
+            values[i] = floorf(draw_real() * 8); /* many ties */
+        for (uint32_t i = 1; i < count; i++)
+            if (values[i] > values[best])
+                best = i;
+        assert_int_equal(k->argmax(values, count, &value), best);
+        assert_true(value == values[best]);
+        if (count > 2) {
+            values[best] = NAN;
+            assert_int_not_equal(k->argmax(values, count, &value), best);
+        }
+    }
+}
+
+struct attention_case {
+    uint32_t kv_heads, head_size, group, tokens, position;
+    bool f32;
+};
+
+struct attention_world {
+    struct kv_shape shape;
+    struct attend attend;
+    struct kernel_scratch scratch;
+    uint8_t *pages;
+    uint32_t table[64];
+    float *queries, *out;
+    uint32_t width;
+};
+
+static void world_open(struct attention_world *w, const struct cpu_kernels *k,
+                       const struct attention_case *c)
+{
+    uint32_t total = c->position + c->tokens, pages = (total + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    float *key = aligned(c->head_size * 4), *value = aligned(c->head_size * 4);
+    size_t block;
+
+    w->shape = (struct kv_shape){c->kv_heads, c->head_size, (c->head_size + 15) / 16 * 16, c->f32};
+    block = kv_block_bytes(&w->shape);
+    w->pages = aligned(block * c->kv_heads * (pages + 3));
+    for (uint32_t i = 0; i < pages; i++)
+        w->table[i] = pages + 2 - i; /* not in order */
+    for (uint32_t p = 0; p < total; p++) {
+        for (uint32_t h = 0; h < c->kv_heads; h++) {
+            for (uint32_t d = 0; d < c->head_size; d++) {
+                key[d] = draw_real() * 2;
+                value[d] = draw_real() * 2;
+            }
+            k->kv_write(&w->shape, w->pages + (w->table[p / PAGE_TOKENS] * c->kv_heads + h) * block,
+                        p % PAGE_TOKENS, key, value);
+        }
+    }
+    w->width = c->kv_heads * c->group * c->head_size;
+    w->queries = aligned((size_t)c->tokens * w->width * 4);
+    w->out = aligned((size_t)c->tokens * w->width * 4);
+    for (uint32_t i = 0; i < c->tokens * w->width; i++)
+        w->queries[i] = draw_real();
+    w->scratch = (struct kernel_scratch){
+        .queries = aligned((size_t)c->head_size * ATTEND_ROWS_MAX * 4),
+        .scores = aligned((size_t)ATTEND_ROWS_MAX * (ATTEND_CHUNK + LANES) * 4),
+        .sums = aligned((size_t)ATTEND_ROWS_MAX * w->shape.head_padded * 4)};
+    w->attend = (struct attend){.shape = &w->shape,
+                                .pages = w->pages,
+                                .page_table = w->table,
+                                .group = c->group,
+                                .position = c->position,
+                                .queries = w->queries,
+                                .query_stride = w->width,
+                                .out = w->out,
+                                .out_stride = w->width};
+    free(key);
+    free(value);
+}
+
+static void world_close(struct attention_world *w)
+{
+    free(w->pages);
+    free(w->queries);
+    free(w->out);
+    free(w->scratch.queries);
+    free(w->scratch.scores);
+    free(w->scratch.sums);
+}
+
+static void run_attention(struct attention_world *w, const struct cpu_kernels *k, uint32_t at_once,
+                          float *to, uint32_t tokens)
+{
+    uint32_t rows = tokens * w->attend.group;
+
+    memset(w->out, 0xff, (size_t)tokens * w->width * 4);
+    for (uint32_t h = 0; h < w->shape.kv_heads; h++) {
+        w->attend.kv_head = h;
+        for (uint32_t first = 0; first < rows; first += at_once)
+            k->attend(&w->attend, first, rows - first < at_once ? rows - first : at_once,
+                      &w->scratch);
+    }
+    memcpy(to, w->out, (size_t)tokens * w->width * 4);
+}
+
+static void check_attention(const struct cpu_kernels *k)
+{
+    static const struct attention_case cases[] = {
+        {1, 64, 1, 1, 0, false},  {3, 64, 3, 1, 100, false}, {2, 20, 4, 7, 13, true},
+        {1, 80, 5, 33, 0, false}, {2, 16, 1, 5, 600, false}, {2, 64, 2, 3, 255, true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct attention_world w;
+        size_t count;
+        float *wanted, *got, *again;
+
+        world_open(&w, &cpu_kernels_plain, &cases[i]);
+        count = (size_t)cases[i].tokens * w.width;
+        wanted = aligned(count * 4);
+        got = aligned(count * 4);
+        again = aligned(count * 4);
+        run_attention(&w, &cpu_kernels_plain, ATTEND_ROWS_MAX, wanted, cases[i].tokens);
+        run_attention(&w, k, ATTEND_ROWS_MAX, got, cases[i].tokens);
+        expect_close(got, wanted, (uint32_t)count, 2e-5f);
+        run_attention(&w, k, 1, again, cases[i].tokens);
+        assert_memory_equal(again, got, count * 4);
+        run_attention(&w, k, 5, again, cases[i].tokens);
+        assert_memory_equal(again, got, count * 4);
+        world_close(&w);
+        free(wanted);
+        free(got);
+        free(again);
+    }
+}
+
+/* What one family writes into a page another must read as the same numbers. */
+static void check_kv_write(const struct cpu_kernels *k)
+{
+    const struct attention_case c = {2, 40, 3, 4, 30, false};
+    struct attention_world w;
+    float *wanted, *got;
+    size_t count;
+    uint32_t seed = random_state;
+
+    world_open(&w, &cpu_kernels_plain, &c);
+    count = (size_t)c.tokens * w.width;
+    wanted = aligned(count * 4);
+    got = aligned(count * 4);
+    run_attention(&w, &cpu_kernels_plain, ATTEND_ROWS_MAX, wanted, c.tokens);
+    world_close(&w);
+    random_state = seed;
+    world_open(&w, k, &c);
+    run_attention(&w, &cpu_kernels_plain, ATTEND_ROWS_MAX, got, c.tokens);
+    expect_close(got, wanted, (uint32_t)count, 1e-4f);
+    world_close(&w);
+    free(wanted);
+    free(got);
+}
+
+static void check_level(enum cpu_level level)
+{
+    const struct cpu_kernels *k = cpu_kernels_get(level);
+
+    if (level > cpu_level_detect()) {
+        printf("skip: this processor cannot run level %d\n", (int)level);
+        skip();
+    }
+    check_norm(k);
+    check_swiglu(k);
+    check_rotate(k);
+    check_argmax(k);
+    check_attention(k);
+    check_kv_write(k);
+}
+
+static void plain_rows(void **state)
+{
+    (void)state;
+    check_level(CPU_PLAIN);
+}
+
+static void avx2_rows(void **state)
+{
+    (void)state;
+    check_level(CPU_AVX2);
+}
+
+static void avx512_rows(void **state)
+{
+    (void)state;
+    check_level(CPU_AVX512);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_rows),
+        cmocka_unit_test(avx2_rows),
+        cmocka_unit_test(avx512_rows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
