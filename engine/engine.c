@@ -230,7 +230,7 @@ static int set_limits(struct engine *engine, const struct engine_options *option
 
     if (context > engine->model->context)
         return fault_field(fault, E_INVALID, "max_context",
-                           "max-context is %u, but the model was made for %u tokens at most",
+                           "--max-context is %u, but the model was made for %u tokens at most",
                            context, engine->model->context);
     limits->context = context;
     limits->page_tokens = engine->ops->page_tokens;
@@ -254,23 +254,28 @@ static uint64_t mebibytes(uint64_t bytes)
     return (bytes + (1 << 20) - 1) >> 20;
 }
 
-static int plan_refused(const struct engine *engine, uint64_t kv_bytes, uint64_t wanted_bytes,
-                        struct fault *fault)
+static int plan_refused(const struct engine *engine, const struct engine_options *options,
+                        uint64_t kv_bytes, uint64_t wanted_bytes, struct fault *fault)
 {
     const struct engine_memory *memory = &engine->memory;
+    const char *advice = "Try a smaller --max-context or --max-batch";
+
+    if (options->kv_bytes > 0 && kv_bytes < wanted_bytes)
+        advice = "Try a larger --kv-bytes or a smaller --max-context";
+    else if (options->kv_bytes > 0)
+        advice = "Try a smaller --kv-bytes, or none, to have it planned";
 
     return fault_set(
         fault, E_MEMORY,
         "the model does not fit: weights %llu MiB, activations %llu MiB, request table "
         "%llu MiB and a KV cache of %llu MiB, where one sequence of %u tokens needs %llu "
-        "MiB; %llu MiB are available. Try a smaller --max-context or --max-batch, or another "
-        "--kv-bytes",
+        "MiB; %llu MiB are available. %s",
         (unsigned long long)mebibytes(memory->weights),
         (unsigned long long)mebibytes(memory->activations),
         (unsigned long long)mebibytes(memory->request_table),
         (unsigned long long)mebibytes(kv_bytes), engine->limits.context,
         (unsigned long long)mebibytes(wanted_bytes),
-        (unsigned long long)mebibytes(memory->available));
+        (unsigned long long)mebibytes(memory->available), advice);
 }
 
 /* Weights, activations and tables first, then pages: as many as every row could fill, in at most
@@ -308,7 +313,7 @@ static int plan_memory(struct engine *engine, const struct engine_options *optio
         pages = UINT32_MAX - limits->batch.rows;
     memory->kv_cache = pages * costs.page;
     if (memory->kv_cache > free_bytes || pages < limits->pages_per_row)
-        return plan_refused(engine, kv_bytes, limits->pages_per_row * costs.page, fault);
+        return plan_refused(engine, options, kv_bytes, limits->pages_per_row * costs.page, fault);
     limits->page_count = (uint32_t)pages;
     limits->batch.grants = limits->page_count + limits->batch.rows;
     return 0;

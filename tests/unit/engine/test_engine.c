@@ -142,16 +142,17 @@ static void refuses_what_cannot_be(void **state)
     expect_no_engine(&with, E_UNSUPPORTED, "CUDA");
     with = options();
     with.max_context = 5000; /* the model has 4,096 */
-    expect_no_engine(&with, E_INVALID, "4096");
+    expect_no_engine(&with, E_INVALID, "--max-context is 5000, but the model was made for 4096");
     with = options();
     with.max_batch = 0;
     expect_no_engine(&with, E_INVALID, "max-batch");
     with = options();
     with.kv_bytes = 64; /* one page, where a sequence needs 16 */
     expect_no_engine(&with, E_MEMORY, "256 tokens");
+    expect_no_engine(&with, E_MEMORY, "a larger --kv-bytes");
     with = options();
     with.kv_bytes = 1ull << 60;
-    expect_no_engine(&with, E_MEMORY, "available");
+    expect_no_engine(&with, E_MEMORY, "a smaller --kv-bytes");
     with = options();
     with.model_path = "/nonexistent";
     expect_no_engine(&with, -ENOENT, "/nonexistent");
