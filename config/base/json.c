@@ -55,6 +55,8 @@ static int set_fault(const json_error_t *error, struct fault *fault)
                  real ? "a double" : "a signed 64-bit integer", near ? near : "");
         what = text;
     }
+    if (json_error_code(error) == json_error_null_character)
+        what = "\\u0000 is not taken";
     if (json_error_code(error) == json_error_out_of_memory)
         return fault_set(fault, E_MEMORY, "Out of memory while reading JSON");
     return fault_set(fault, E_INVALID, "Invalid JSON at line %d, column %d: %s", error->line,
@@ -67,10 +69,12 @@ int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault 
     json_t *value;
     int r;
 
+    if (bytes == 0)
+        return fault_set(fault, E_INVALID, "Invalid JSON: it is empty");
     r = check_depth(text, bytes, fault);
     if (r < 0)
         return r;
-    value = json_loadb(bytes ? text : "", bytes, JSON_DECODE_ANY, &error);
+    value = json_loadb(text, bytes, JSON_DECODE_ANY, &error);
     if (!value)
         return set_fault(&error, fault);
     *ret_value = value;

@@ -40,7 +40,7 @@ static void test_broken(void **state)
         const char *text;
         const char *expected;
     } cases[] = {
-        {"", "line 1"},
+        {"", "it is empty"},
         {"{\"a\":1", "line 1"},
         {"{\n  \"a\": }", "line 2"},
         {"{} x", "end of file expected"},
@@ -50,7 +50,7 @@ static void test_broken(void **state)
         {"{\"seed\":18446744073709551615}", "too large for a signed 64-bit integer"},
         {"{\"a\":\"\\ud800\"}", "line 1"},
         {"{\"a\":\"\xff\"}", "line 1"},
-        {"{\"a\":\"\\u0000\"}", "line 1"},
+        {"{\"a\":\"\\u0000\"}", "\\u0000 is not taken"},
         {"{'a':1}", "line 1"},
         {"[1,]", "line 1"},
         {"{\"a\":01}", "line 1"},
@@ -60,7 +60,7 @@ static void test_broken(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_refused(cases[i].text, strlen(cases[i].text), cases[i].expected);
     assert_refused("{\"a\":1}\0", 8, "line 1");
-    assert_refused(NULL, 0, "line 1");
+    assert_refused(NULL, 0, "it is empty");
 }
 
 static void test_depth(void **state)
