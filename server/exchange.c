@@ -340,9 +340,11 @@ static void record(struct exchange *exchange)
         metrics_request(server->metrics, &summary, seconds);
         fields[n++] = LOG_INT("prompt_tokens", summary.prompt_tokens);
         fields[n++] = LOG_INT("generated_tokens", summary.generated_tokens);
-        fields[n++] = LOG_REAL("queue_ms", (double)summary.queued_ns * 1e-6);
-        fields[n++] = LOG_REAL("prefill_ms", (double)summary.prefill_ns * 1e-6);
-        fields[n++] = LOG_REAL("decode_ms", (double)summary.decode_ns * 1e-6);
+        if (strcmp(summary.finish, "error") != 0) { /* else the scheduler told no times */
+            fields[n++] = LOG_REAL("queue_ms", (double)summary.queued_ns * 1e-6);
+            fields[n++] = LOG_REAL("prefill_ms", (double)summary.prefill_ns * 1e-6);
+            fields[n++] = LOG_REAL("decode_ms", (double)summary.decode_ns * 1e-6);
+        }
         fields[n++] = LOG_STR("finish", summary.finish);
     }
     fields[n] = (struct log_field){.key = NULL};

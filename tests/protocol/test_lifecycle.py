@@ -151,6 +151,10 @@ def test_what_outlives_the_drain_time_ends_with_an_error(start):
         status, headers, answer = whole.read_answer()
         assert status == 503 and "retry-after" in headers and json.loads(answer)["error"]
     assert server.wait() == 0
+    server.stop()
+    lines = [line for line in server.lines if "finish=error" in line]
+    assert len(lines) == 2
+    assert not any("prefill_ms" in line for line in lines), "what is not known is not told"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
