@@ -68,7 +68,6 @@ static int load_model(struct serve *serve, const struct config *config, struct f
 
     if (r < 0)
         return r;
-    progress_memory(&serve->progress, serve->engine);
     before_ns = clock_now();
     r = engine_tokenizer(serve->engine, &serve->tokenizer, fault);
     if (r < 0)
@@ -78,6 +77,7 @@ static int load_model(struct serve *serve, const struct config *config, struct f
         return r;
     progress_phase(&serve->progress, "reading chat template",
                    clock_seconds(clock_now() - before_ns));
+    progress_memory(&serve->progress, serve->engine);
     name_model(serve, config);
     return 0;
 }

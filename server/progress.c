@@ -1,6 +1,7 @@
 /* progress.c -- see progress.h. */
 #include "server/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,7 +67,8 @@ static void end_phase(struct progress *progress, const char *phase, uint64_t tot
     char amount[BYTES_TEXT_ROOM] = "";
 
     if (progress->form == PROGRESS_LOG) {
-        log_event(LOG_INFO, "startup", LOG_STR("phase", phase), LOG_REAL("seconds", seconds));
+        log_event(LOG_INFO, "startup", LOG_STR("phase", phase),
+                  LOG_REAL("seconds", round(seconds * 1e3) / 1e3));
         return;
     }
     if (total > 1)
