@@ -28,6 +28,11 @@ int command_find(const char *name, enum command *ret_command, struct fault *faul
 {
     unsigned nearest = 0;
 
+    if (*name == '-')
+        return fault_set(fault, E_INVALID,
+                         "A command comes before the options, as in `weft serve %.60s`; "
+                         "`weft --help` lists them all",
+                         name);
     for (unsigned i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(name, command_rows[i].name) == 0) {
             *ret_command = (enum command)i;
@@ -122,10 +127,10 @@ static int on_key(void *data, const char *section, const char *key, const char *
         return fail_at(reader, fault_set(reader->fault, E_INVALID, "%s:%u: '%s' stands here twice",
                                          reader->path, reader->line, key));
     reader->seen[index / 64] |= (uint64_t)1 << index % 64;
-    snprintf(where, sizeof where, "line %u: %s = %s", reader->line, key, value);
+    snprintf(where, sizeof where, "%s = %s", key, value);
     r = option_set(reader->config, row, value, where, reader->fault);
     if (r < 0) {
-        fault_prefix(reader->fault, "%s", reader->path);
+        fault_prefix(reader->fault, "%s:%u", reader->path, reader->line);
         return fail_at(reader, r);
     }
     return 1;

@@ -94,8 +94,8 @@ void config_help(enum command command, struct buf *text)
     if (text->bytes > before)
         buf_text(text,
                  "\nEach option can also be a line `option = value` of the configuration file "
-                 "or a variable\nWEFT_OPTION; the command line wins, then the variable, then "
-                 "the file.\n");
+                 "or a variable,\n--max-context as WEFT_MAX_CONTEXT; the command line wins, then "
+                 "the variable, then the file.\n");
 }
 
 void config_help_all(struct buf *text)

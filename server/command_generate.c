@@ -65,10 +65,12 @@ static void on_interrupt(int number)
 static int read_prompt(struct buf *prompt, struct fault *fault)
 {
     char block[4096];
-    size_t bytes;
 
-    while ((bytes = fread(block, 1, sizeof block, stdin)) > 0)
-        buf_put(prompt, block, bytes);
+    if (isatty(STDIN_FILENO))
+        fprintf(stderr, "Type the prompt and end it with Ctrl-D on a line of its own:\n");
+    /* Never after the end: a terminal would be read again, and want a second Ctrl-D. */
+    while (!feof(stdin) && !ferror(stdin))
+        buf_put(prompt, block, fread(block, 1, sizeof block, stdin));
     if (ferror(stdin))
         return fault_errno(fault, "Cannot read the prompt from standard input");
     if (buf_failed(prompt))

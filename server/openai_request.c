@@ -49,9 +49,9 @@ int draft_prompts(struct draft *draft, size_t count)
 
     if (count > context->choices_max || (uint64_t)draft->fields.n * count > context->choices_max)
         return draft_fault(draft, E_INVALID, draft->fields.n > 1 ? "n" : "prompt",
-                           "%zu prompts with n = %" PRId64 " are more than the %" PRIu32
+                           "%zu prompt%s with n = %" PRId64 " ask for more than the %" PRIu32
                            " answers that one request may have",
-                           count, draft->fields.n, context->choices_max);
+                           count, count == 1 ? "" : "s", draft->fields.n, context->choices_max);
     request->prompts = arena_take(draft->arena, count, sizeof *request->prompts);
     if (!request->prompts)
         return draft_out_of_memory(draft);

@@ -43,7 +43,8 @@ int startup_model_path(const struct config *config, char *ret_path, size_t room,
         return fault_field(
             fault, E_NOT_FOUND, "model",
             "No model is given and the demo model is not at %s: use --model FILE.gguf, or "
-            "fetch the demo model with `make serve`",
+            "fetch it with `make serve` (in a bundle ./fetch-demo-model, installed "
+            "weft-fetch-demo-model)",
             path);
     memcpy(ret_path, path, (size_t)wanted + 1);
     return 0;

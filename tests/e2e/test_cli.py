@@ -95,7 +95,8 @@ def test_wrong_command_lines():
     assert_refused(weft("serve", "--port", "65536"), 2, "65536", "0 to 65535")
     assert_refused(weft("generate", "--port", "1"), 2, "`weft serve`")
     assert_refused(weft("docs"), 2, "PAGE")
-    assert_refused(weft("docs", "nothing"), 1, "options and config")
+    assert_refused(weft("docs", "nothing"), 1, "options, config, fields and metrics")
+    assert_refused(weft("--port", "1"), 2, "`weft serve --port`")
 
 
 def test_wrong_environment_and_file(tmp_path):
@@ -143,7 +144,7 @@ def test_without_a_model_the_message_says_what_to_do(tmp_path):
         for command in ("serve", "generate", "inspect", "tokenize", "detokenize", "bench"):
             options = ["--port", 0] if command == "serve" else []
             done = weft(command, *options, env=env)
-            assert_refused(done, 1, "--model", "make serve", str(tmp_path))
+            assert_refused(done, 1, "--model", "make serve", "./fetch-demo-model", str(tmp_path))
 
 
 def test_the_cache_folder_is_the_default(tmp_path, tiny):
@@ -323,6 +324,25 @@ def test_generate_reads_the_prompt_from_standard_input(tiny):
     assert by_pipe.returncode == 0
     assert by_pipe.stdout == by_option.stdout != b""
     assert_no_answer(weft(*options), 1, "empty")
+
+
+def test_generate_asks_for_the_prompt_on_a_terminal(tiny):
+    options = ("generate", "--model", tiny, "--device", "null", "--raw", "--max-tokens", "4")
+    leader, follower = pty.openpty()
+    os.write(leader, b"hello world\n\x04")  # Ctrl-D
+    done = subprocess.run(
+        [BINARY, *map(str, options)],
+        stdin=follower,
+        capture_output=True,
+        env=environment(),
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    os.close(follower)
+    os.close(leader)
+    assert done.returncode == 0 and done.stdout != b""
+    assert b"Type the prompt" in done.stderr
+    assert b"Type the prompt" not in weft(*options, stdin=b"hello").stderr
 
 
 def test_generate_refuses_a_prompt_longer_than_the_context(tiny):

@@ -359,7 +359,7 @@ static void test_messages_of_the_file(void **state)
     } cases[] = {
         {"port = 1\nmax-bacth = 2\n",
          ":2: there is no option 'max-bacth'; the nearest is 'max-batch'"},
-        {"\n\nport = x\n", ": line 3: port = x: accepted is a whole number from 0 to 65535"},
+        {"\n\nport = x\n", ":3: port = x: accepted is a whole number from 0 to 65535"},
         {"port = 1\n\nport = 2\n", ":3: 'port' stands here twice"},
         {"[serve]\nport = 1\n", ":2: the file has no sections, but here stands [serve]"},
         {"port 1\n", ":1: expected `option = value`"},
@@ -436,6 +436,9 @@ static void test_commands(void **state)
         assert_int_equal(command_find(command_name((enum command)i), &command, &fault), 0);
         assert_int_equal(command, i);
     }
+    assert_int_equal(command_find("--port", &command, &fault), E_INVALID);
+    assert_string_equal(fault.message, "A command comes before the options, as in `weft serve "
+                                       "--port`; `weft --help` lists them all");
     assert_int_equal(command_find("tokenise", &command, &fault), E_NOT_FOUND);
     assert_string_equal(fault.message,
                         "There is no command 'tokenise'; the nearest is 'tokenize', and "
