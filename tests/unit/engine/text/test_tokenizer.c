@@ -88,6 +88,46 @@ static void test_merges_by_rank(void **state)
     tiny_close(&tiny);
 }
 
+static void write_merges(struct gguf_stream *stream, const char *pre, const char *const *lines,
+                         uint32_t count)
+{
+    gguf_stream_string(stream, "tokenizer.ggml.model", "gpt2");
+    gguf_stream_string(stream, "tokenizer.ggml.pre", pre);
+    tiny_write_tokens(stream);
+    gguf_stream_array(stream, "tokenizer.ggml.merges", GGUF_STRING, count);
+    for (uint32_t i = 0; i < count; i++)
+        gguf_stream_text(stream, lines[i], strlen(lines[i]));
+}
+
+static void test_a_merge_that_comes_twice_keeps_its_first_rank(void **state)
+{
+    static const char *const lines[] = {"b c", "a b", "b c"};
+    struct tiny tiny;
+
+    (void)state;
+    gguf_stream_open(&tiny.stream);
+    write_merges(&tiny.stream, "gpt-2", lines, 3);
+    assert_int_equal(tiny_finish(&tiny, NULL), 0);
+    ASSERT_IDS(tiny.tokenizer, "abc", 0, 'a', BC);
+    tiny_close(&tiny);
+}
+
+/* Llama 3's: a piece that is a token is that token, whatever the merges would make of it. */
+static void test_whole_pieces(void **state)
+{
+    static const char *const lines[] = {"b c"};
+    struct tiny tiny;
+
+    (void)state;
+    gguf_stream_open(&tiny.stream);
+    write_merges(&tiny.stream, "llama-bpe", lines, 1);
+    assert_int_equal(tiny_finish(&tiny, NULL), 0);
+    ASSERT_IDS(tiny.tokenizer, "hello", 0, HELLO);
+    ASSERT_IDS(tiny.tokenizer, "hellos", 0, 'h', 'e', 'l', 'l', 'o', 's');
+    ASSERT_IDS(tiny.tokenizer, "<", 0, '<');
+    tiny_close(&tiny);
+}
+
 /* Byte-pair encoding by its definition: look for the best pair again and again. */
 static size_t naive_merge(int32_t *ids, size_t count)
 {
@@ -212,8 +252,10 @@ static void test_pre_tokenizers(void **state)
     tiny_open(&tiny, "qwen2"); /* form C first: e and U+0301 become one letter */
     ASSERT_IDS(tiny.tokenizer, "e\xcc\x81", 0, E_ACUTE);
     tiny_close(&tiny);
-    tiny_open(&tiny, "llama-bpe"); /* whole pieces: "hello" without its merges would do */
-    ASSERT_IDS(tiny.tokenizer, "hello", 0, HELLO);
+    tiny_open(&tiny, "gpt-2");
+    ASSERT_IDS(tiny.tokenizer, "aaaa", 0, AAAA); /* aa aa */
+    ASSERT_IDS(tiny.tokenizer, "aaa", 0, AAA);
+    ASSERT_IDS(tiny.tokenizer, "ab", 0, AB);
     tiny_close(&tiny);
 }
 
@@ -433,9 +475,20 @@ static void write_merge_to_nothing(struct gguf_stream *stream)
     write_merge(stream, "x y");
 }
 
+/* Else the text "ab" would become a control token. */
 static void write_merge_to_control(struct gguf_stream *stream)
 {
-    write_merge(stream, "<|a| >"); /* no token of plain text is called so */
+    gguf_stream_string(stream, "tokenizer.ggml.model", "gpt2");
+    gguf_stream_array(stream, "tokenizer.ggml.tokens", GGUF_STRING, 3);
+    gguf_stream_text(stream, "a", 1);
+    gguf_stream_text(stream, "b", 1);
+    gguf_stream_text(stream, "ab", 2);
+    gguf_stream_array(stream, "tokenizer.ggml.token_type", GGUF_I32, 3);
+    gguf_stream_u32(stream, 1);
+    gguf_stream_u32(stream, 1);
+    gguf_stream_u32(stream, 3);
+    gguf_stream_array(stream, "tokenizer.ggml.merges", GGUF_STRING, 1);
+    gguf_stream_text(stream, "a b", 3);
 }
 
 static void write_few_types(struct gguf_stream *stream)
@@ -490,7 +543,7 @@ static void test_what_opening_refuses(void **state)
     assert_refused(write_merge_of_one, E_CORRUPT, "merge 1 ('hello')");
     assert_refused(write_empty_merge, E_CORRUPT, "merge 1");
     assert_refused(write_merge_to_nothing, E_CORRUPT, "merge 1");
-    assert_refused(write_merge_to_control, E_CORRUPT, "merge 1");
+    assert_refused(write_merge_to_control, E_CORRUPT, "merge 0");
     assert_refused(write_few_types, E_CORRUPT, "token_type");
     assert_refused(write_foreign_end, E_CORRUPT, "eot_token_id");
     assert_refused(write_long_special, E_CORRUPT, "5000 bytes");
@@ -611,6 +664,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merges_by_rank),
+        cmocka_unit_test(test_a_merge_that_comes_twice_keeps_its_first_rank),
+        cmocka_unit_test(test_whole_pieces),
         cmocka_unit_test(test_merging_equals_its_definition),
         cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_added_tokens),
