@@ -102,7 +102,7 @@ static struct cpu_strides strides_of(const struct model *m)
 static struct activations place_activations(struct carve *carve, size_t rows, size_t columns,
                                             enum precision precision)
 {
-    size_t units = rows * columns / BLOCK_COLUMNS;
+    size_t units = units_of(rows, columns / BLOCK_COLUMNS);
 
     return (struct activations){
         .blocks = (uint32_t)(columns / BLOCK_COLUMNS),

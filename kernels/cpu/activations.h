@@ -1,9 +1,10 @@
 /* activations.h -- the inputs of a product, in the forms that its kernels read.
  *
- * Rows (tokens) go in tiles of 8, the rest of at most 7 rows in tiles of 4, 2 and 1. A tile lies in
- * one piece, block after block, so a kernel's loads are at fixed distances from one pointer:
+ * Rows (tokens) go in tiles of 8, the last ones in a tile of 1, 2, 4 or 8 that may have empty rows:
+ * their memory holds anything, and what is computed from it is not written. A tile lies in one
+ * piece, block after block, so a kernel's loads are at fixed distances from one pointer:
  *
- *     11 rows:   tile of 8 (rows 0..7)      | tile of 2 (8, 9) | tile of 1 (10)
+ *     11 rows:   tile of 8 (rows 0..7) | tile of 4 (8, 9, 10, empty)
  *     tile of n: | block 0: n x 32 values | block 1: n x 32 values | ...
  *
  * A *unit* is one row of one block (32 values): unit(row, block) = first row of the tile x blocks +
@@ -58,24 +59,25 @@ struct activations {
     int32_t *offsets;
 };
 
-/* The tile that begins at row `first`: how many rows it has. */
-static inline uint32_t tile_rows(uint32_t rows, uint32_t first)
+/* Places of the tile that begins at row `first`, a multiple of 8; there may be fewer rows. */
+static inline uint32_t tile_places(uint32_t rows, uint32_t first)
 {
     uint32_t left = rows - first;
 
-    return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    return left > 4 ? 8 : left > 2 ? 4 : left;
+}
+
+/* For how many units a product of `rows` rows needs memory. */
+static inline size_t units_of(size_t rows, size_t blocks)
+{
+    return (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS * blocks;
 }
 
 static inline size_t unit_of(const struct activations *x, uint32_t row, uint32_t block)
 {
     uint32_t first = row / TILE_ROWS * TILE_ROWS;
-    uint32_t n = tile_rows(x->rows, first);
 
-    while (row >= first + n) {
-        first += n;
-        n = tile_rows(x->rows, first);
-    }
-    return (size_t)first * x->blocks + (size_t)block * n + (row - first);
+    return (size_t)first * x->blocks + (size_t)block * tile_places(x->rows, first) + (row - first);
 }
 
 #endif

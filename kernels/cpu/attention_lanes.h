@@ -73,24 +73,28 @@ INLINE void score_pages(const struct attend_state *s, uint32_t page, uint32_t ro
 
     for (uint32_t p = 0; p < pages; p++)
         blocks[p] = block_of(s, page + p);
-    UNROLL for (uint32_t p = 0; p < pages; p++)
-    {
-        UNROLL for (uint32_t r = 0; r < rows; r++) sums[p][r] = lanes_zero();
+    UNROLL
+    for (uint32_t p = 0; p < pages; p++) {
+        UNROLL
+        for (uint32_t r = 0; r < rows; r++)
+            sums[p][r] = lanes_zero();
     }
     for (uint32_t d = 0; d < s->attend->shape->head_size; d++, queries += ATTEND_ROWS_MAX) {
-        UNROLL for (uint32_t p = 0; p < pages; p++)
-        {
+        UNROLL
+        for (uint32_t p = 0; p < pages; p++) {
             floats16 key = load_line(blocks[p], (size_t)d * PAGE_TOKENS, f32);
 
-            UNROLL for (uint32_t r = 0; r < rows; r++) sums[p][r] =
-                lanes_fma(key, lanes_set(queries[r]), sums[p][r]);
+            UNROLL
+            for (uint32_t r = 0; r < rows; r++)
+                sums[p][r] = lanes_fma(key, lanes_set(queries[r]), sums[p][r]);
         }
     }
-    UNROLL for (uint32_t p = 0; p < pages; p++)
-    {
+    UNROLL
+    for (uint32_t p = 0; p < pages; p++) {
         floats16 scales = f32 ? lanes_set(1) : lanes_load((const float *)blocks[p]);
 
-        UNROLL for (uint32_t r = 0; r < rows; r++)
+        UNROLL
+        for (uint32_t r = 0; r < rows; r++)
             lanes_store(to + r * SCORES_STRIDE + p * PAGE_TOKENS, lanes_mul(sums[p][r], scales));
     }
 }
@@ -156,10 +160,12 @@ INLINE void sum_vectors(const struct attend_state *s, uint32_t chunk, uint32_t t
     float *at = s->scratch->sums + row * shape->head_padded + d;
     floats16 sums[ATTEND_ROWS_MAX][VECTORS_MAX];
 
-    UNROLL for (uint32_t r = 0; r < rows; r++)
-    {
-        UNROLL for (uint32_t v = 0; v < vectors; v++) sums[r][v] =
-            lanes_mul(lanes_load(at + r * shape->head_padded + v * LANES), lanes_set(shrink[r]));
+    UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        UNROLL
+        for (uint32_t v = 0; v < vectors; v++)
+            sums[r][v] = lanes_mul(lanes_load(at + r * shape->head_padded + v * LANES),
+                                   lanes_set(shrink[r]));
     }
     for (uint32_t token = 0; token < tokens; token += PAGE_TOKENS) {
         const uint8_t *block = block_of(s, (chunk + token) / PAGE_TOKENS);
@@ -167,18 +173,21 @@ INLINE void sum_vectors(const struct attend_state *s, uint32_t chunk, uint32_t t
         uint32_t end = tokens - token < PAGE_TOKENS ? tokens - token : PAGE_TOKENS;
 
         for (uint32_t t = token; t < token + end; t++, line += shape->head_padded) {
-            UNROLL for (uint32_t v = 0; v < vectors; v++)
-            {
+            UNROLL
+            for (uint32_t v = 0; v < vectors; v++) {
                 floats16 value = load_line(block, line + v * LANES, f32);
 
-                UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][v] =
-                    lanes_fma(value, lanes_set(weights[r * SCORES_STRIDE + t]), sums[r][v]);
+                UNROLL
+                for (uint32_t r = 0; r < rows; r++)
+                    sums[r][v] =
+                        lanes_fma(value, lanes_set(weights[r * SCORES_STRIDE + t]), sums[r][v]);
             }
         }
     }
-    UNROLL for (uint32_t r = 0; r < rows; r++)
-    {
-        UNROLL for (uint32_t v = 0; v < vectors; v++)
+    UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        UNROLL
+        for (uint32_t v = 0; v < vectors; v++)
             lanes_store(at + r * shape->head_padded + v * LANES, sums[r][v]);
     }
 }

@@ -1,11 +1,12 @@
 /* matmul_avx2.c -- products with AVX2 and FMA, and the forms of activations they read.
  *
- * Without VNNI the cheapest exact integer product is vpmaddwd: two 16-bit quants times two 16-bit inputs a lane, added.
- * So integers have one form here, words, for 8-bit inputs too. A packed line holds its even and its odd bytes as two
- * lines of pairs; of nibbles there are four.
+ * Without VNNI the cheapest exact integer product is vpmaddwd: two 16-bit quants times two 16-bit
+ * inputs a lane, added. So integers have one form here, words, for 8-bit inputs too. A packed line
+ * holds its even and its odd bytes as two lines of pairs; of nibbles there are four.
  *
- * A group of 16 outputs is two registers of eight, computed one after the other; a tile of eight rows as two of four,
- * since 16 registers hold no more sums. A row's result does not depend on how many rows there are. */
+ * A group of 16 outputs is two registers of eight, computed one after the other; a tile's rows by
+ * four, two and one, since 16 registers hold no more sums. A row's result does not depend on how
+ * many rows there are. */
 #include "kernels/cpu/matmul_avx2.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@
 
 enum { HALF = 8, SUMS_MAX = 4, WORD_PAIRS = BLOCK_COLUMNS / 2 };
 
-/* Some rows of a tile: input row r of block b is unit b x stride + r. */
+/* Some rows of a tile, from its first unit on: row r of block b is unit b x stride + r. */
 struct part {
     const float *f32;
     const int16_t *words;
@@ -26,8 +27,8 @@ struct part {
     uint32_t stride;
 };
 
-/* Half a group's data: block b's lines at lines + b x line_bytes, a line being 64 bytes of which this half has 32 (of
- * float columns: its half of each). */
+/* Half a group's data: block b's lines at lines + b x line_bytes, a line being 64 bytes of which
+ * this half has 32 (of float columns: its half of each). */
 struct half_group {
     const uint8_t *lines;
     const uint8_t *scales;
@@ -36,11 +37,9 @@ struct half_group {
     uint32_t blocks;
 };
 
-static struct part part_at(const struct activations *x, uint32_t tile_row, uint32_t row,
-                           uint32_t block)
+static struct part part_at(const struct activations *x, uint32_t row, uint32_t block)
 {
-    uint32_t n = tile_rows(x->rows, tile_row);
-    size_t unit = (size_t)tile_row * x->blocks + (size_t)block * n + row;
+    size_t unit = unit_of(x, row, block);
 
     return (struct part){.f32 = x->f32 + unit * BLOCK_COLUMNS,
                          .words = x->words + unit * BLOCK_COLUMNS,
@@ -48,7 +47,7 @@ static struct part part_at(const struct activations *x, uint32_t tile_row, uint3
                          .scales = x->scales + unit,
                          .sums = x->sums + unit,
                          .offsets = x->offsets + unit,
-                         .stride = n};
+                         .stride = tile_places(x->rows, row / TILE_ROWS * TILE_ROWS)};
 }
 
 static struct half_group half_at(const struct packed *w, uint32_t group, uint32_t half)
@@ -94,8 +93,8 @@ INLINE __m256i spread(const int16_t *from)
 
 INLINE void put_sums(float *y, size_t stride, bool add, const __m256 *sums, const int rows)
 {
-    UNROLL for (int r = 0; r < rows; r++)
-    {
+    UNROLL
+    for (int r = 0; r < rows; r++) {
         float *to = y + (size_t)r * stride;
 
         _mm256_storeu_ps(to, add ? _mm256_add_ps(_mm256_loadu_ps(to), sums[r]) : sums[r]);
@@ -104,7 +103,8 @@ INLINE void put_sums(float *y, size_t stride, bool add, const __m256 *sums, cons
 
 /* --- integers --------------------------------------------------------------------------------- */
 
-/* Pair `pair` of the block's 16: two quants a lane as 16-bit numbers, in the order of FORM_WORDS. */
+/* Pair `pair` of the block's 16: two quants a lane as 16-bit numbers, in the order of FORM_WORDS.
+ * */
 INLINE __m256i words_of(const uint8_t *lines, const bool q4, const int pair)
 {
     __m256i line = load_line(lines + 64 * (q4 ? pair / 4 : pair / 2));
@@ -118,7 +118,9 @@ INLINE void words_part(const struct half_group *w, const struct part *x, float *
 {
     __m256 sums[SUMS_MAX];
 
-    UNROLL for (int r = 0; r < rows; r++) sums[r] = _mm256_setzero_ps();
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sums[r] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < w->blocks; b++) {
         const uint8_t *lines = w->lines + b * w->line_bytes;
         const uint8_t *scales = w->scales + b * w->scale_bytes;
@@ -127,17 +129,20 @@ INLINE void words_part(const struct half_group *w, const struct part *x, float *
         __m256 scale = load_halves(scales);
         __m256i dots[SUMS_MAX];
 
-        UNROLL for (int r = 0; r < rows; r++) dots[r] =
-            q4 ? _mm256_setzero_si256() : _mm256_set1_epi32(x->offsets[unit + (size_t)r]);
-        UNROLL for (int p = 0; p < WORD_PAIRS; p++)
-        {
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            dots[r] = q4 ? _mm256_setzero_si256() : _mm256_set1_epi32(x->offsets[unit + (size_t)r]);
+        UNROLL
+        for (int p = 0; p < WORD_PAIRS; p++) {
             __m256i pairs = words_of(lines, q4, p);
 
-            UNROLL for (int r = 0; r < rows; r++) dots[r] = _mm256_add_epi32(
-                dots[r], _mm256_madd_epi16(pairs, spread(words + r * BLOCK_COLUMNS + 2 * p)));
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                dots[r] = _mm256_add_epi32(
+                    dots[r], _mm256_madd_epi16(pairs, spread(words + r * BLOCK_COLUMNS + 2 * p)));
         }
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        UNROLL
+        for (int r = 0; r < rows; r++) {
             size_t at = unit + (size_t)r;
 
             sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r]),
@@ -182,7 +187,9 @@ INLINE void f32_part(const struct half_group *w, const struct part *x, float *y,
 {
     __m256 sums[SUMS_MAX];
 
-    UNROLL for (int r = 0; r < rows; r++) sums[r] = _mm256_setzero_ps();
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sums[r] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < w->blocks; b++) {
         const uint8_t *lines = w->lines + b * w->line_bytes;
         const uint8_t *scales = w->scales + b * w->scale_bytes;
@@ -190,16 +197,20 @@ INLINE void f32_part(const struct half_group *w, const struct part *x, float *y,
         const float *block_sums = x->sums_f32 + (size_t)b * x->stride;
         __m256 dots[SUMS_MAX];
 
-        UNROLL for (int r = 0; r < rows; r++) dots[r] = _mm256_setzero_ps();
-        UNROLL for (int c = 0; c < BLOCK_COLUMNS; c++)
-        {
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            dots[r] = _mm256_setzero_ps();
+        UNROLL
+        for (int c = 0; c < BLOCK_COLUMNS; c++) {
             __m256 column = column_of(lines, pack, c);
 
-            UNROLL for (int r = 0; r < rows; r++) dots[r] =
-                _mm256_fmadd_ps(column, _mm256_set1_ps(values[r * BLOCK_COLUMNS + c]), dots[r]);
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                dots[r] =
+                    _mm256_fmadd_ps(column, _mm256_set1_ps(values[r * BLOCK_COLUMNS + c]), dots[r]);
         }
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        UNROLL
+        for (int r = 0; r < rows; r++) {
             if (pack == PACK_Q4 || pack == PACK_Q8)
                 sums[r] = _mm256_fmadd_ps(dots[r], load_halves(scales), sums[r]);
             else
@@ -274,16 +285,14 @@ static void group_product(part_kernel *const *kernels, const struct packed *w, u
     for (uint32_t half = 0; half < 2; half++) {
         struct half_group weights = half_at(w, group, half);
 
-        for (uint32_t tile = 0; tile < x->rows; tile += tile_rows(x->rows, tile)) {
-            uint32_t rows = tile_rows(x->rows, tile);
-            uint32_t together = rows < SUMS_MAX ? rows : SUMS_MAX;
+        for (uint32_t row = 0, together; row < x->rows; row += together) {
+            uint32_t in_tile = TILE_ROWS - row % TILE_ROWS;
+            uint32_t left = x->rows - row < in_tile ? x->rows - row : in_tile;
+            struct part part = part_at(x, row, block);
 
-            for (uint32_t row = 0; row < rows; row += together) {
-                struct part part = part_at(x, tile, row, block);
-
-                kernels[__builtin_ctz(together)](
-                    &weights, &part, y + (tile + row) * stride + half * HALF, stride, add);
-            }
+            together = left >= SUMS_MAX ? SUMS_MAX : left >= 2 ? 2 : 1;
+            kernels[__builtin_ctz(together)](&weights, &part, y + row * stride + half * HALF,
+                                             stride, add);
         }
     }
 }

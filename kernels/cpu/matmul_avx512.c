@@ -45,9 +45,18 @@ struct group {
     size_t scale_bytes;
 };
 
+/* Where a tile's results go. */
+struct output {
+    float *to; /* first row, first group */
+    size_t stride;
+    int rows;   /* that are not empty */
+    int groups; /* at most as many as the kernel takes */
+    bool add;
+};
+
 static struct tile tile_at(const struct activations *x, uint32_t first_row, uint32_t block)
 {
-    uint32_t n = tile_rows(x->rows, first_row);
+    uint32_t n = tile_places(x->rows, first_row);
     size_t unit = (size_t)first_row * x->blocks + (size_t)block * n;
 
     return (struct tile){
@@ -96,17 +105,21 @@ INLINE __m512i spread(const void *from)
 
 INLINE void ahead(const uint8_t *from, const size_t bytes)
 {
-    UNROLL for (size_t at = 0; at < bytes; at += 64)
+    UNROLL
+    for (size_t at = 0; at < bytes; at += 64)
         _mm_prefetch((const char *)from + AHEAD_BYTES + at, _MM_HINT_T0);
 }
 
-INLINE void put_tile(float *y, size_t stride, bool add, const floats16 *sums, const int rows)
+INLINE void put_tile(const struct output *y, int group, const floats16 *sums, const int rows)
 {
-    UNROLL for (int r = 0; r < rows; r++)
-    {
-        float *to = y + (size_t)r * stride;
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *to;
 
-        lanes_store(to, add ? lanes_add(lanes_load(to), sums[r]) : sums[r]);
+        if (r >= y->rows)
+            continue;
+        to = y->to + group * GROUP_ROWS + (size_t)r * y->stride;
+        lanes_store(to, y->add ? lanes_add(lanes_load(to), sums[r]) : sums[r]);
     }
 }
 
@@ -118,15 +131,17 @@ INLINE void bytes_of(const uint8_t *lines, const bool q4, __m512i *quads)
     const __m512i nibble = _mm512_set1_epi8(15);
 
     if (q4) {
-        UNROLL for (int j = 0; j < QUADS / 2; j++)
-        {
+        UNROLL
+        for (int j = 0; j < QUADS / 2; j++) {
             __m512i line = load_line(lines + 64 * j);
 
             quads[2 * j] = _mm512_and_si512(line, nibble);
             quads[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(line, 4), nibble);
         }
     } else {
-        UNROLL for (int j = 0; j < QUADS; j++) quads[j] = load_line(lines + 64 * j);
+        UNROLL
+        for (int j = 0; j < QUADS; j++)
+            quads[j] = load_line(lines + 64 * j);
     }
 }
 
@@ -136,8 +151,8 @@ INLINE void words_of(const uint8_t *lines, const bool q4, __m512i *pairs)
     const __m512i nibble = _mm512_set1_epi16(15), byte = _mm512_set1_epi16(255);
 
     if (q4) {
-        UNROLL for (int j = 0; j < WORD_PAIRS / 4; j++)
-        {
+        UNROLL
+        for (int j = 0; j < WORD_PAIRS / 4; j++) {
             __m512i line = load_line(lines + 64 * j);
 
             pairs[4 * j] = _mm512_and_si512(line, nibble);
@@ -146,8 +161,8 @@ INLINE void words_of(const uint8_t *lines, const bool q4, __m512i *pairs)
             pairs[4 * j + 3] = _mm512_srli_epi16(line, 12);
         }
     } else {
-        UNROLL for (int j = 0; j < WORD_PAIRS / 2; j++)
-        {
+        UNROLL
+        for (int j = 0; j < WORD_PAIRS / 2; j++) {
             __m512i line = load_line(lines + 64 * j);
 
             pairs[2 * j] = _mm512_and_si512(line, byte);
@@ -164,20 +179,22 @@ INLINE floats16 scaled(floats16 sum, __m512i dot, floats16 scale, floats16 minim
     return q4 ? lanes_fma(minimum, lanes_set(x->sums[unit]), sum) : sum;
 }
 
-/* `live` of the groups are written; a lone last one comes twice. */
-INLINE void bytes_tile(const struct group *groups, int live, uint32_t blocks, const struct tile *x,
-                       float *y, size_t stride, bool add, const int rows, const int group_count,
-                       const bool q4, const bool two)
+/* A lone last group comes twice and is written once. */
+INLINE void bytes_tile(const struct group *groups, uint32_t blocks, const struct tile *x,
+                       const struct output *y, const int rows, const int group_count, const bool q4,
+                       const bool two)
 {
     floats16 sums[2][TILE_ROWS];
 
-    UNROLL for (int g = 0; g < group_count; g++)
-    {
-        UNROLL for (int r = 0; r < rows; r++) sums[g][r] = lanes_zero();
+    UNROLL
+    for (int g = 0; g < group_count; g++) {
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            sums[g][r] = lanes_zero();
     }
     for (uint32_t b = 0; b < blocks; b++) {
-        UNROLL for (int g = 0; g < group_count; g++)
-        {
+        UNROLL
+        for (int g = 0; g < group_count; g++) {
             const uint8_t *lines = groups[g].lines + b * groups[g].line_bytes;
             const uint8_t *scales = groups[g].scales + b * groups[g].scale_bytes;
             floats16 scale = lanes_load_f16(scales);
@@ -186,8 +203,8 @@ INLINE void bytes_tile(const struct group *groups, int live, uint32_t blocks, co
 
             ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
             bytes_of(lines, q4, quads);
-            UNROLL for (int r = 0; r < rows; r++)
-            {
+            UNROLL
+            for (int r = 0; r < rows; r++) {
                 size_t unit = (size_t)b * (size_t)rows + (size_t)r;
                 const int8_t *high = x->high + unit * BLOCK_COLUMNS;
                 const int8_t *low = x->low + unit * BLOCK_COLUMNS;
@@ -195,31 +212,37 @@ INLINE void bytes_tile(const struct group *groups, int live, uint32_t blocks, co
                                   _mm512_setzero_si512()};
 
                 if (two) {
-                    UNROLL for (int j = 0; j < QUADS; j++)
-                    {
+                    UNROLL
+                    for (int j = 0; j < QUADS; j++) {
                         dot[1] = _mm512_dpbusd_epi32(dot[1], quads[j], spread(high + 4 * j));
                         dot[0] = _mm512_dpbusd_epi32(dot[0], quads[j], spread(low + 4 * j));
                     }
                     dot[1] = _mm512_slli_epi32(dot[1], 8);
                 } else {
-                    UNROLL for (int j = 0; j < QUADS; j++) dot[j % 2] =
-                        _mm512_dpbusd_epi32(dot[j % 2], quads[j], spread(high + 4 * j));
+                    UNROLL
+                    for (int j = 0; j < QUADS; j++)
+                        dot[j % 2] =
+                            _mm512_dpbusd_epi32(dot[j % 2], quads[j], spread(high + 4 * j));
                 }
                 sums[g][r] = scaled(sums[g][r], _mm512_add_epi32(dot[0], dot[1]), scale, minimum, x,
                                     unit, q4);
             }
         }
     }
-    UNROLL for (int g = 0; g < group_count; g++) if (g < live)
-        put_tile(y + g * GROUP_ROWS, stride, add, sums[g], rows);
+    UNROLL
+    for (int g = 0; g < group_count; g++)
+        if (g < y->groups)
+            put_tile(y, g, sums[g], rows);
 }
 
-INLINE void words_tile(const struct group *group, uint32_t blocks, const struct tile *x, float *y,
-                       size_t stride, bool add, const int rows, const bool q4)
+INLINE void words_tile(const struct group *group, uint32_t blocks, const struct tile *x,
+                       const struct output *y, const int rows, const bool q4)
 {
     floats16 sums[TILE_ROWS];
 
-    UNROLL for (int r = 0; r < rows; r++) sums[r] = lanes_zero();
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sums[r] = lanes_zero();
     for (uint32_t b = 0; b < blocks; b++) {
         const uint8_t *lines = group->lines + b * group->line_bytes;
         const uint8_t *scales = group->scales + b * group->scale_bytes;
@@ -231,17 +254,21 @@ INLINE void words_tile(const struct group *group, uint32_t blocks, const struct 
 
         ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
         words_of(lines, q4, pairs);
-        UNROLL for (int r = 0; r < rows; r++) dots[r] =
-            q4 ? _mm512_setzero_si512() : _mm512_set1_epi32(x->offsets[unit + (size_t)r]);
-        UNROLL for (int p = 0; p < WORD_PAIRS; p++)
-        {
-            UNROLL for (int r = 0; r < rows; r++) dots[r] =
-                _mm512_dpwssd_epi32(dots[r], pairs[p], spread(words + r * BLOCK_COLUMNS + 2 * p));
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            dots[r] = q4 ? _mm512_setzero_si512() : _mm512_set1_epi32(x->offsets[unit + (size_t)r]);
+        UNROLL
+        for (int p = 0; p < WORD_PAIRS; p++) {
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                dots[r] = _mm512_dpwssd_epi32(dots[r], pairs[p],
+                                              spread(words + r * BLOCK_COLUMNS + 2 * p));
         }
-        UNROLL for (int r = 0; r < rows; r++) sums[r] =
-            scaled(sums[r], dots[r], scale, minimum, x, unit + (size_t)r, q4);
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            sums[r] = scaled(sums[r], dots[r], scale, minimum, x, unit + (size_t)r, q4);
     }
-    put_tile(y, stride, add, sums, rows);
+    put_tile(y, 0, sums, rows);
 }
 
 /* --- floats ----------------------------------------------------------------------------------- */
@@ -273,12 +300,14 @@ INLINE floats16 column_of(const uint8_t *lines, const enum pack pack, const int 
     }
 }
 
-INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct tile *x, float *y,
-                     size_t stride, bool add, const int rows, const enum pack pack)
+INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct tile *x,
+                     const struct output *y, const int rows, const enum pack pack)
 {
     floats16 sums[TILE_ROWS];
 
-    UNROLL for (int r = 0; r < rows; r++) sums[r] = lanes_zero();
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sums[r] = lanes_zero();
     for (uint32_t b = 0; b < blocks; b++) {
         const uint8_t *lines = group->lines + b * group->line_bytes;
         const uint8_t *scales = group->scales + b * group->scale_bytes;
@@ -286,22 +315,24 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
         const float *block_sums = x->sums_f32 + (size_t)b * (size_t)rows;
         floats16 dots[TILE_ROWS][2];
 
-        UNROLL for (int r = 0; r < rows; r++) dots[r][0] = dots[r][1] = lanes_zero();
-        UNROLL for (int c = 0; c < BLOCK_COLUMNS; c += 2)
-        {
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            dots[r][0] = dots[r][1] = lanes_zero();
+        UNROLL
+        for (int c = 0; c < BLOCK_COLUMNS; c += 2) {
             floats16 even = column_of(lines, pack, c), odd = column_of(lines, pack, c + 1);
 
             _mm_prefetch((const char *)lines + AHEAD_BYTES + 64 * (c / 2), _MM_HINT_T0);
-            UNROLL for (int r = 0; r < rows; r++)
-            {
+            UNROLL
+            for (int r = 0; r < rows; r++) {
                 const float *at = values + r * BLOCK_COLUMNS + c;
 
                 dots[r][0] = lanes_fma(even, lanes_set(at[0]), dots[r][0]);
                 dots[r][1] = lanes_fma(odd, lanes_set(at[1]), dots[r][1]);
             }
         }
-        UNROLL for (int r = 0; r < rows; r++)
-        {
+        UNROLL
+        for (int r = 0; r < rows; r++) {
             floats16 dot = lanes_add(dots[r][0], dots[r][1]);
 
             if (pack == PACK_Q4 || pack == PACK_Q8)
@@ -312,31 +343,30 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
                 sums[r] = lanes_fma(lanes_load_f16(scales + 32), lanes_set(block_sums[r]), sums[r]);
         }
     }
-    put_tile(y, stride, add, sums, rows);
+    put_tile(y, 0, sums, rows);
 }
 
 /* --- the instances ---------------------------------------------------------------------------- */
 
-/* Groups `first` ... (live of them), one tile. */
-typedef void tile_kernel(const struct packed *w, uint32_t first, int live, const struct tile *x,
-                         float *y, size_t stride, bool add);
+/* Group `first`, and the next where y->groups is 2; one tile. */
+typedef void tile_kernel(const struct packed *w, uint32_t first, const struct tile *x,
+                         const struct output *y);
 
 #define BYTES(NAME, ROWS, GROUPS, Q4, TWO)                                                   \
-    static void NAME(const struct packed *w, uint32_t first, int live, const struct tile *x, \
-                     float *y, size_t stride, bool add)                                      \
+    static void NAME(const struct packed *w, uint32_t first, const struct tile *x,           \
+                     const struct output *y)                                                 \
     {                                                                                        \
-        struct group groups[2] = {group_at(w, first), group_at(w, first + (live > 1))};      \
+        struct group groups[2] = {group_at(w, first), group_at(w, first + (y->groups > 1))}; \
                                                                                              \
-        bytes_tile(groups, live, w->blocks, x, y, stride, add, ROWS, GROUPS, Q4, TWO);       \
+        bytes_tile(groups, w->blocks, x, y, ROWS, GROUPS, Q4, TWO);                          \
     }
-#define ONE_GROUP(NAME, BODY, ROWS, WHAT)                                                    \
-    static void NAME(const struct packed *w, uint32_t first, int live, const struct tile *x, \
-                     float *y, size_t stride, bool add)                                      \
-    {                                                                                        \
-        struct group group = group_at(w, first);                                             \
-                                                                                             \
-        (void)live;                                                                          \
-        BODY(&group, w->blocks, x, y, stride, add, ROWS, WHAT);                              \
+#define ONE_GROUP(NAME, BODY, ROWS, WHAT)                                          \
+    static void NAME(const struct packed *w, uint32_t first, const struct tile *x, \
+                     const struct output *y)                                       \
+    {                                                                              \
+        struct group group = group_at(w, first);                                   \
+                                                                                   \
+        BODY(&group, w->blocks, x, y, ROWS, WHAT);                                 \
     }
 
 BYTES(q4_two_1, 1, 2, true, true)
@@ -424,9 +454,22 @@ static tile_kernel *const *kernels_for(const struct packed *w, const struct acti
     }
 }
 
+/* All rows of x, tile by tile; `block` is where in x the weights begin. */
+static void all_tiles(tile_kernel *const *kernels, const struct packed *w, uint32_t group,
+                      const struct activations *x, uint32_t block, struct output y)
+{
+    for (uint32_t row = 0; row < x->rows; row += TILE_ROWS) {
+        struct tile tile = tile_at(x, row, block);
+
+        y.rows = (int)(x->rows - row);
+        kernels[__builtin_ctz(tile_places(x->rows, row))](w, group, &tile, &y);
+        y.to += TILE_ROWS * y.stride;
+    }
+}
+
 /* Rows as the file has them: a piece at a time is made into floats and multiplied. */
 static void product_raw(const struct packed *w, uint32_t group, const struct activations *x,
-                        float *y, size_t stride, bool add, const struct kernel_scratch *scratch)
+                        struct output y, const struct kernel_scratch *scratch)
 {
     for (uint32_t b = 0; b < w->blocks; b += RAW_BLOCKS) {
         uint32_t count = w->blocks - b < RAW_BLOCKS ? w->blocks - b : RAW_BLOCKS;
@@ -434,13 +477,8 @@ static void product_raw(const struct packed *w, uint32_t group, const struct act
             .pack = PACK_F32, .blocks = count, .data = (const uint8_t *)scratch->raw};
 
         packed_raw_blocks(w, group, b, count, scratch->raw);
-        for (uint32_t row = 0; row < x->rows; row += tile_rows(x->rows, row)) {
-            struct tile tile = tile_at(x, row, b);
-            int index = __builtin_ctz(tile_rows(x->rows, row));
-
-            f32_kernels[PACK_F32][index](&piece, 0, 1, &tile, y + row * stride, stride,
-                                         add || b > 0);
-        }
+        all_tiles(f32_kernels[PACK_F32], &piece, 0, x, b, y);
+        y.add = true;
     }
 }
 
@@ -448,28 +486,22 @@ void product_avx512(const struct packed *w, uint32_t first, uint32_t count,
                     const struct activations *x, float *y, size_t stride, bool add,
                     const struct kernel_scratch *scratch)
 {
+    bool bytes = form_avx512(w->pack, x->precision, x->rows) == FORM_BYTES;
     /* Byte kernels of one and two rows take groups by two; with so few rows there is one tile. */
-    uint32_t together = x->rows <= BYTE_ROWS_MAX ? 2 : 1;
-    tile_kernel *const *kernels;
+    uint32_t together = bytes && x->rows <= BYTE_ROWS_MAX ? 2 : 1;
 
-    if (w->pack == PACK_RAW) {
-        for (uint32_t g = 0; g < count; g++)
-            product_raw(w, first + g, x, y + g * GROUP_ROWS, stride, add, scratch);
-        return;
-    }
-    kernels = kernels_for(w, x);
-    if (form_avx512(w->pack, x->precision, x->rows) != FORM_BYTES)
-        together = 1;
     for (uint32_t g = 0; g < count; g += together) {
-        int live = count - g < together ? 1 : (int)together;
+        struct output output = {
+            .to = y + g * GROUP_ROWS,
+            .stride = stride,
+            .groups = count - g < together ? 1 : (int)together,
+            .add = add,
+        };
 
-        for (uint32_t row = 0; row < x->rows; row += tile_rows(x->rows, row)) {
-            struct tile tile = tile_at(x, row, 0);
-            int index = __builtin_ctz(tile_rows(x->rows, row));
-
-            kernels[index](w, first + g, live, &tile, y + row * stride + g * GROUP_ROWS, stride,
-                           add);
-        }
+        if (w->pack == PACK_RAW)
+            product_raw(w, first + g, x, output, scratch);
+        else
+            all_tiles(kernels_for(w, x), w, first + g, x, 0, output);
     }
 }
 

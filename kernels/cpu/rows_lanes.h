@@ -165,10 +165,13 @@ static uint32_t argmax_lanes(const float *values, uint32_t count, float *ret_val
     float largest;
     uint32_t i = 0;
 
-    UNROLL for (int c = 0; c < 4; c++) most[c] = lanes_set(-INFINITY);
+    UNROLL
+    for (int c = 0; c < 4; c++)
+        most[c] = lanes_set(-INFINITY);
     for (; i + 4 * LANES <= count; i += 4 * LANES)
-        UNROLL for (uint32_t c = 0; c < 4; c++) most[c] =
-            lanes_max(lanes_load(values + i + c * LANES), most[c]);
+        UNROLL
+    for (uint32_t c = 0; c < 4; c++)
+        most[c] = lanes_max(lanes_load(values + i + c * LANES), most[c]);
     largest = lanes_largest(lanes_max(lanes_max(most[0], most[1]), lanes_max(most[2], most[3])));
     for (; i < count; i++)
         if (values[i] > largest)

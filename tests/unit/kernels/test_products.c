@@ -93,7 +93,7 @@ struct bench {
 
 static void bench_init(struct bench *bench)
 {
-    size_t units = ROWS_MAX * COLUMNS_MAX / BLOCK_COLUMNS;
+    size_t units = units_of(ROWS_MAX, COLUMNS_MAX / BLOCK_COLUMNS);
 
     bench->x = (struct activations){.f32 = aligned(units * BLOCK_COLUMNS * 4),
                                     .words = aligned(units * BLOCK_COLUMNS * 2),
