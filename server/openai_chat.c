@@ -53,9 +53,10 @@ static int read_part(struct draft *draft, const json_t *part, const char *path,
     size_t bytes = 0;
     int r;
 
-    if (!json_is_object(part))
-        return draft_fault(draft, E_INVALID, path, "'%.*s' must be an object",
-                           (int)strlen(path) - 1, path);
+    if (!json_is_object(part)) {
+        (void)snprintf(field, sizeof field, "%.*s", (int)strlen(path) - 1, path);
+        return draft_fault(draft, E_INVALID, field, "'%s' must be an object", field);
+    }
     r = json_get_string(part, path, "type", &type, &bytes, &draft->fault);
     if (r > 0 && strcmp(type, "text") == 0) {
         missing = "text";
@@ -127,22 +128,37 @@ static int read_content(struct draft *draft, const json_t *message, const char *
     return 0;
 }
 
+/* What was called is part of the conversation: a prompt without it would be another one. */
+static int refuse_calls(struct draft *draft, const json_t *message, const char *path)
+{
+    static const char *const keys[] = {"tool_calls", "function_call"};
+    char field[FIELD_BYTES];
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *calls = json_object_get(message, keys[i]);
+
+        if (!calls || json_is_null(calls) || (json_is_array(calls) && json_array_size(calls) == 0))
+            continue;
+        (void)snprintf(field, sizeof field, "%s%s", path, keys[i]);
+        return draft_fault(draft, E_UNSUPPORTED, field, "'%s' is not supported by this server",
+                           field);
+    }
+    return 0;
+}
+
 static int read_message(struct draft *draft, const json_t *message, size_t index,
                         struct chat_message *ret_message)
 {
-    const json_t *calls = json_object_get(message, "tool_calls");
     char path[FIELD_BYTES / 2];
-    char field[FIELD_BYTES];
     int r;
 
     (void)snprintf(path, sizeof path, "messages[%zu]", index);
     if (!json_is_object(message))
         return draft_fault(draft, E_INVALID, path, "'%s' must be an object", path);
     (void)snprintf(path, sizeof path, "messages[%zu].", index);
-    (void)snprintf(field, sizeof field, "%stool_calls", path);
-    if (calls && !json_is_null(calls) && json_array_size(calls) > 0)
-        return draft_fault(draft, E_UNSUPPORTED, field, "'%s' is not supported by this server",
-                           field);
+    r = refuse_calls(draft, message, path);
+    if (r < 0)
+        return r;
     r = read_role(draft, message, path, ret_message);
     return r < 0 ? r : read_content(draft, message, path, ret_message);
 }

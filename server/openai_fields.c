@@ -11,6 +11,7 @@ enum neutral {
     NEUTRAL_NONE, /* null only */
     NEUTRAL_FALSE,
     NEUTRAL_ZERO,
+    NEUTRAL_ONE,
     NEUTRAL_EMPTY,      /* [], {}, "" */
     NEUTRAL_WORD_NONE,  /* "none" */
     NEUTRAL_TEXT,       /* {"type": "text"} */
@@ -34,6 +35,8 @@ static bool is_neutral(const json_t *value, enum neutral neutral, int64_t n)
         return json_is_false(value);
     case NEUTRAL_ZERO:
         return json_is_number(value) && json_number_value(value) == 0;
+    case NEUTRAL_ONE:
+        return json_is_number(value) && json_number_value(value) == 1;
     case NEUTRAL_EMPTY:
         return (json_is_array(value) && json_array_size(value) == 0) ||
                (json_is_object(value) && json_object_size(value) == 0) || is_word(value, "");
@@ -146,6 +149,7 @@ static const char *neutral_name(enum neutral neutral)
         [NEUTRAL_NONE] = "",
         [NEUTRAL_FALSE] = "`false`",
         [NEUTRAL_ZERO] = "`0`",
+        [NEUTRAL_ONE] = "`1`",
         [NEUTRAL_EMPTY] = "empty",
         [NEUTRAL_WORD_NONE] = "`\"none\"`",
         [NEUTRAL_TEXT] = "`{\"type\": \"text\"}`",

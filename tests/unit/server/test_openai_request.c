@@ -302,7 +302,7 @@ static void test_wrong_json(void **state)
     char deep[512];
 
     (void)state;
-    bad(OPENAI_CHAT, "", 400, "", "Invalid JSON");
+    bad(OPENAI_CHAT, "", 400, "", "is empty");
     bad(OPENAI_CHAT, "{\"messages\":", 400, "", "line 1");
     bad(OPENAI_CHAT, "[]", 400, "", "must be a JSON object");
     bad(OPENAI_CHAT, "\"text\"", 400, "", "must be a JSON object");
@@ -419,6 +419,12 @@ static void test_wrong_prompts(void **state)
         "messages[0].content[0].text", "missing");
     bad(OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{}]}]}", 400,
         "messages[0].tool_calls", "not supported");
+    bad(OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":{\"a\":1}}]}", 400,
+        "messages[0].tool_calls", "not supported");
+    bad(OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"function_call\":{}}]}", 400,
+        "messages[0].function_call", "not supported");
+    bad(OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}", 400,
+        "messages[0].content[0]", "object");
     context.chat_template = &foreign;
     bad(OPENAI_CHAT, CHAT("\"n\":1"), 400, "", "not ChatML");
     context.chat_template = &chatml;
@@ -437,6 +443,17 @@ static void test_unserved_constraints(void **state)
         {"guided_regex", "\"a\""},
         {"guided_choice", "[\"a\"]"},
         {"guided_grammar", "\"a\""},
+        {"regex", "\"a\""},
+        {"ebnf", "\"a\""},
+        {"structural_tag", "{\"a\":1}"},
+        {"stop_regex", "\"a\""},
+        {"n_predict", "5"},
+        {"t_max_predict_ms", "5"},
+        {"repeat_penalty", "1.1"},
+        {"samplers", "[\"top_k\"]"},
+        {"tfs_z", "0.5"},
+        {"lora_path", "\"a\""},
+        {"custom_logit_processor", "\"a\""},
         {"grammar", "\"root ::= x\""},
         {"json_schema", "{}"},
         {"tools", "[{}]"},
