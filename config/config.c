@@ -235,15 +235,21 @@ static int unknown_flag(const struct line_reader *reader, const char *argument, 
     const char *command = command_name(reader->command);
     char bare[OPTION_NAME_BYTES_MAX], name[OPTION_NAME_BYTES_MAX];
     const char *from = argument + strspn(argument, "-");
+    const struct option_row *nearest;
 
     snprintf(bare, sizeof bare, "%.*s", (int)(bytes - (size_t)(from - argument)), from);
     for (char *at = bare; *at; at++)
         *at = *at == '_' ? '-' : *at;
+    nearest = option_nearest(bare, 1u << reader->command);
+    if (bytes > 80)
+        bytes = 80;
+    if (!nearest)
+        return fault_set(fault, E_INVALID, "There is no option '%.*s': `weft %s` has none",
+                         (int)bytes, argument, command);
     return fault_set(
         fault, E_INVALID,
         "There is no option '%.*s'; the nearest is --%s, and `weft %s --help` lists them all",
-        (int)(bytes < 80 ? bytes : 80), argument,
-        option_name(option_nearest(bare, 1u << reader->command), name), command);
+        (int)bytes, argument, option_name(nearest, name), command);
 }
 
 /* The row of `--name`, or of `--no-name` for a flag (*ret_negated). */
@@ -291,7 +297,8 @@ static int read_flag(struct line_reader *reader, struct line_flag *flag, struct 
     if (!value)
         return fault_set(fault, E_INVALID, "%s needs a value", argument);
     flag->text = value;
-    snprintf(flag->where, sizeof flag->where, "%.*s %.100s", (int)bytes, argument, value);
+    snprintf(flag->where, sizeof flag->where, "%.*s %.100s", (int)bytes, argument,
+             *value ? value : "''");
     return 0;
 }
 

@@ -50,7 +50,7 @@ const char *option_name(const struct option_row *row, char name[static OPTION_NA
 const char *option_variable(const struct option_row *row, char name[static OPTION_NAME_BYTES_MAX]);
 /* By flag name; NULL when there is none. `bytes` of `name` count. */
 const struct option_row *option_find(const char *name, size_t bytes);
-/* The option of one of `commands` whose flag name is nearest; never NULL. */
+/* The option of one of `commands` whose flag name is nearest; NULL where they have none. */
 const struct option_row *option_nearest(const char *name, unsigned commands);
 /* "0 to 65535", "text or json". Appended. */
 void option_range(const struct option_row *row, struct buf *text);

@@ -10,8 +10,8 @@
 
 #include "config/base/utf8.h"
 
-/* What is ill-formed becomes '?', byte for byte; a character that the end of the array cut is
- * dropped. */
+/* What is ill-formed or a control character becomes '?', byte for byte: a message is one line, and
+ * what it quotes cannot command a terminal. A character that the end of the array cut is dropped. */
 static void clean(char *text, bool was_cut)
 {
     size_t bytes = strlen(text);
@@ -26,6 +26,10 @@ static void clean(char *text, bool was_cut)
                 text[at] = '\0';
                 return;
             }
+            memset(text + at, '?', part);
+        } else if (part == 1 && ((unsigned char)text[at] < ' ' || text[at] == 0x7f)) {
+            text[at] = '?';
+        } else if (part == 2 && memcmp(text + at, "\xc2\xa0", 2) < 0) { /* U+0080 to U+009F */
             memset(text + at, '?', part);
         }
         at += part;

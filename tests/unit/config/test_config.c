@@ -301,6 +301,11 @@ static void test_messages_of_the_command_line(void **state)
         COMMAND_SERVE, ARGUMENTS("-p", "1"), NULL,
         "There is no option '-p'; the nearest is --port, and `weft serve --help` lists them "
         "all");
+    assert_refused(COMMAND_VERSION, ARGUMENTS("--x"), NULL,
+                   "There is no option '--x': `weft version` has none");
+    assert_refused(COMMAND_SERVE, ARGUMENTS("--a\x1b[31m\nb"), NULL,
+                   "There is no option '--a?[31m?b'; the nearest is --config, and `weft serve "
+                   "--help` lists them all");
     assert_refused(COMMAND_SERVE, ARGUMENTS("--port", "65536"), NULL,
                    "--port 65536: accepted is a whole number from 0 to 65535");
     assert_refused(COMMAND_SERVE, ARGUMENTS("--port=x"), NULL,
@@ -309,7 +314,7 @@ static void test_messages_of_the_command_line(void **state)
     assert_refused(COMMAND_SERVE, ARGUMENTS("--device", "gpu"), NULL,
                    "--device gpu: accepted is auto, cpu, cuda or null (nearest: cpu)");
     assert_refused(COMMAND_SERVE, ARGUMENTS("--host", ""), NULL,
-                   "--host : accepted is a text of 1 to 255 bytes");
+                   "--host '': accepted is a text of 1 to 255 bytes");
     assert_refused(COMMAND_SERVE, ARGUMENTS("--no-port"), NULL,
                    "There is no option '--no-port'; the nearest is --port, and `weft serve --help` "
                    "lists them all");

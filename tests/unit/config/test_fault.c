@@ -95,6 +95,8 @@ static void test_ill_formed_bytes(void **state)
     (void)state;
     fault_set(&fault, E_CORRUPT, "a%sb%sc", "\xff\xfe", "\xe2\x82");
     assert_string_equal(fault.message, "a??b??c");
+    fault_set(&fault, E_CORRUPT, "a\n%s", "\x1b[31m\x7f\xc2\x9b\xc2\xa0\xc3\xa4");
+    assert_string_equal(fault.message, "a??[31m???\xc2\xa0\xc3\xa4");
     fault_set(&fault, E_CORRUPT, "end %s", "\xe2\x82"); /* not cut by us: it stays visible */
     assert_string_equal(fault.message, "end ??");
 }
