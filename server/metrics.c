@@ -254,7 +254,7 @@ static double kv_usage(const struct scheduler_stats *stats)
 
 static void put_number(struct buf *text, double value)
 {
-    buf_format(text, value == floor(value) && fabs(value) < 0x1p53 ? "%.0f" : "%.9g", value);
+    buf_format(text, value == floor(value) && fabs(value) < 0x1p53 ? "%.0f" : "%.13g", value);
 }
 
 enum metric_kind { COUNTER, GAUGE };

@@ -11,7 +11,8 @@
 #include "config/base/utf8.h"
 
 /* What is ill-formed or a control character becomes '?', byte for byte: a message is one line, and
- * what it quotes cannot command a terminal. A character that the end of the array cut is dropped. */
+ * what it quotes cannot command a terminal. A character that the end of the array cut is dropped.
+ */
 static void clean(char *text, bool was_cut)
 {
     size_t bytes = strlen(text);

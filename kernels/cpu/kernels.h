@@ -40,8 +40,8 @@ struct kernel_scratch {
 /* One KV head of one page: 16 scales of the keys and 16 of the values (floats), keys
  * [head_size][16 tokens], values [16 tokens][padded head_size] whose padding is zero.
  *
- * Elements are 16-bit integers with one scale for each token's key and one for its value: keys have a
- * few large dimensions, which f16 would round 16 times more coarsely and which decide the scores.
+ * Elements are 16-bit integers with one scale for each token's key and one for its value: keys have
+ * a few large dimensions, which f16 would round 16 times more coarsely and which decide the scores.
  * f32: floats, and the scales are not used. */
 struct kv_shape {
     uint32_t kv_heads;

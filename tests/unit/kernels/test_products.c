@@ -1,6 +1,6 @@
-/* Protects every product kernel: each instruction set that this machine has, each stored type, odd shapes and row counts,
- * each precision of activations, against float64 sums over the dequantized weights; and that a row has the same bits
- * alone and beside others. */
+/* Protects every product kernel: each instruction set that this machine has, each stored type, odd
+ * shapes and row counts, each precision of activations, against float64 sums over the dequantized
+ * weights; and that a row has the same bits alone and beside others. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

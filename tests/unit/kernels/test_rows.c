@@ -1,6 +1,6 @@
-/* Protects the operations on rows and heads: norm, activation, rotary, argmax, and the KV cache with attention, each
- * instruction set that this machine has against plain C; and that a token's attention has the same bits whichever
- * rows are computed beside it. */
+/* Protects the operations on rows and heads: norm, activation, rotary, argmax, and the KV cache
+ * with attention, each instruction set that this machine has against plain C; and that a token's
+ * attention has the same bits whichever rows are computed beside it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
