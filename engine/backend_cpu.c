@@ -65,8 +65,7 @@ static const char *describe_backend(const struct backend *b)
     return b->description;
 }
 
-/* --- shapes
- * --------------------------------------------------------------------------------------- */
+/* --- shapes ----------------------------------------------------------------------------------- */
 
 static size_t larger(size_t a, size_t b)
 {

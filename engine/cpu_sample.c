@@ -40,8 +40,7 @@ static bool plain_greedy(const struct request_row *row)
            request_row_may_end(row);
 }
 
-/* --- one output, on any thread
- * -------------------------------------------------------------------- */
+/* --- one output, on any thread ---------------------------------------------------------------- */
 
 static void ban(const struct backend *b, struct cpu_seat *seat, struct sample_params *params,
                 const int32_t *tokens, uint32_t count)
@@ -147,8 +146,7 @@ static void sample_share(void *data, const struct pool_seat *seat)
     }
 }
 
-/* --- all outputs
- * ---------------------------------------------------------------------------------- */
+/* --- all outputs ------------------------------------------------------------------------------ */
 
 /* Is there enough to do to divide it? */
 static bool worth_dividing(const struct backend *b)

@@ -34,8 +34,7 @@ static unsigned forms_of(const struct backend *b, const struct cpu_matrix *matri
     return forms;
 }
 
-/* --- inputs
- * --------------------------------------------------------------------------------------- */
+/* --- inputs ----------------------------------------------------------------------------------- */
 
 /* What goes into a product. */
 struct source {
@@ -112,8 +111,7 @@ static void product_share(const struct backend *b, const struct pool_seat *seat,
     product(b, seat, matrix, first, end, x, y, stride, add);
 }
 
-/* --- begin and embed
- * ------------------------------------------------------------------------------ */
+/* --- begin and embed -------------------------------------------------------------------------- */
 
 /* Angles in float32, as the models were trained and as their references compute them. */
 static void rotary_row(const struct backend *b, uint32_t token)
@@ -158,8 +156,7 @@ void cpu_embed(struct backend *b)
     pool_run(b->pool, embed_share, b);
 }
 
-/* --- attention
- * ------------------------------------------------------------------------------------ */
+/* --- attention -------------------------------------------------------------------------------- */
 
 static const struct work_segment *segment_of(const struct work *work, uint32_t token)
 {
@@ -353,8 +350,7 @@ static void attention_out_share(void *data, const struct pool_seat *seat)
     product_share(b, seat, &b->layer->out, &x, b->x, b->strides.width, true);
 }
 
-/* --- mlp
- * ------------------------------------------------------------------------------------------ */
+/* --- mlp -------------------------------------------------------------------------------------- */
 
 /* Gate and up of blocks first .. first + count - 1 into tile[row][64 x count], 32 of gate before 32
  * of up for each block. */
@@ -431,8 +427,7 @@ static void mlp_share(void *data, const struct pool_seat *seat)
     product_share(b, seat, &layer->down, &hidden, b->x, b->strides.width, true);
 }
 
-/* --- head
- * ----------------------------------------------------------------------------------------- */
+/* --- head ------------------------------------------------------------------------------------- */
 
 static void head_share(void *data, const struct pool_seat *seat)
 {
@@ -487,8 +482,7 @@ void cpu_head(struct backend *b)
         cpu_head_chunk(b, 0);
 }
 
-/* --- layers
- * --------------------------------------------------------------------------------------- */
+/* --- layers ----------------------------------------------------------------------------------- */
 
 static void run_layer(struct backend *b, uint32_t layer, pool_function function)
 {

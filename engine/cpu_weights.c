@@ -47,8 +47,7 @@ void region_close(struct region *region)
     *region = (struct region){0};
 }
 
-/* --- packing
- * -------------------------------------------------------------------------------------- */
+/* --- packing ---------------------------------------------------------------------------------- */
 
 /* The walk: where it stands, and what it does on the way. */
 struct loader {

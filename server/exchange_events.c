@@ -149,8 +149,7 @@ static void take_prepared(struct exchanges *all, struct prepare_job *job)
     prepare_job_close(job); /* with what nobody wanted any more */
 }
 
-/* --- events of the scheduler
- * ---------------------------------------------------------------------- */
+/* --- events of the scheduler ------------------------------------------------------------------ */
 
 static void begin_stream(struct exchange *exchange)
 {

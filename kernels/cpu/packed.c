@@ -56,8 +56,7 @@ static void put_u16(uint8_t *to, uint32_t index, uint16_t value)
     memcpy(to + 2 * index, &value, sizeof value);
 }
 
-/* --- one source row into lane `lane` of a group
- * ---------------------------------------------------- */
+/* --- one source row into lane `lane` of a group ----------------------------------------------- */
 
 static void put_floats(const struct packed *packed, const uint8_t *source, uint32_t lane,
                        uint8_t *to)
@@ -148,8 +147,7 @@ void packed_group(const struct packed *packed, const void *source, uint32_t grou
     }
 }
 
-/* --- reading
- * -------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 void packed_raw_blocks(const struct packed *packed, uint32_t group, uint32_t first_block,
                        uint32_t block_count, float *to)

@@ -100,8 +100,7 @@ static void word_wait(struct word *word, uint32_t seen, uint32_t spin, uint64_t 
     *slept_ns += clock_now() - began;
 }
 
-/* --- the watch on stolen processors
- * --------------------------------------------------------------- */
+/* --- the watch on stolen processors ----------------------------------------------------------- */
 
 void pool_watch_update(struct pool_watch *watch, uint64_t now_ns, uint64_t wall_ns,
                        uint64_t lost_ns)
@@ -202,8 +201,7 @@ void pool_leave(struct pool *pool)
     pool->probing = true;
 }
 
-/* --- running
- * -------------------------------------------------------------------------------------- */
+/* --- running ---------------------------------------------------------------------------------- */
 
 static void *worker_main(void *data)
 {
@@ -293,8 +291,7 @@ void pool_share(const struct pool_seat *seat, uint64_t count, uint64_t unit, uin
     *ret_end = end < count ? end : count;
 }
 
-/* --- opening and closing
- * -------------------------------------------------------------------------- */
+/* --- opening and closing ---------------------------------------------------------------------- */
 
 static int start_worker(struct worker *worker, struct fault *fault)
 {

@@ -42,8 +42,7 @@ static void rotate_ref(float *head, uint32_t head_size, const struct rotary *rot
         head[i] *= scale;
 }
 
-/* --- KV cache
- * ------------------------------------------------------------------------------------- */
+/* --- KV cache --------------------------------------------------------------------------------- */
 
 enum { KEY_SCALES = 0, VALUE_SCALES = PAGE_TOKENS };
 
@@ -102,8 +101,7 @@ static void kv_write_ref(const struct kv_shape *shape, uint8_t *block, uint32_t 
     }
 }
 
-/* --- attention
- * ------------------------------------------------------------------------------------ */
+/* --- attention -------------------------------------------------------------------------------- */
 
 static const uint8_t *page_of(const struct attend *a, uint32_t position)
 {
