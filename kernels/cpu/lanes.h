@@ -12,7 +12,7 @@
 #define INLINE static inline __attribute__((always_inline))
 /* Loops of known length over arrays that have to live in registers. */
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
