@@ -38,9 +38,11 @@ LDFLAGS += -pthread $(SANITIZE)
 LDLIBS += $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm -ldl
 
 SOURCES := $(sort $(shell find config kernels engine scheduler server -name '*.c' ! -path server/main.c))
+VECTOR_SOURCES := %_avx2.c %_avx512.c
 ifneq ($(ARCH),x86_64)
-SOURCES := $(filter-out %_avx2.c %_avx512.c,$(SOURCES))
+SKIP := $(VECTOR_SOURCES)
 endif
+SOURCES := $(filter-out $(SKIP),$(SOURCES))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/obj/%.o)
 LIBRARY := $(BUILD)/libweft.a
 UNIT_SOURCES := $(sort $(shell find tests/unit tests/sim tests/golden -name 'test_*.c' 2>/dev/null))
@@ -174,14 +176,15 @@ $(BUILD)/tests/%: tests/%.c $(LIBRARY) $(FAILING_MALLOC)
 
 unit-tests: $(UNIT_TESTS)
 
-# A fuzzer and all that it reaches are instrumented. tests/fuzz/fuzz_gguf.c is `make fuzz F=gguf`.
+# A fuzzer and all that it reaches are instrumented: not the vector kernels, which would take minutes.
+# tests/fuzz/fuzz_gguf.c is `make fuzz F=gguf`.
 FUZZ_SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
 build/fuzz/%: tests/fuzz/fuzz_%.c fuzz-library
 	$(call SAY,fuzz)clang $(CPPFLAGS) $(CFLAGS) -O1 -fsanitize=fuzzer $(FUZZ_SANITIZE) -o $@ $< \
 	    build/fuzz/libweft.a $(LDFLAGS) $(LDLIBS)
 .PHONY: fuzz-library
 fuzz-library:
-	@$(MAKE) --no-print-directory CC=clang BUILD=build/fuzz OPT=-O1 \
+	@$(MAKE) --no-print-directory CC=clang BUILD=build/fuzz OPT=-O1 SKIP='$(VECTOR_SOURCES)' \
 	    SANITIZE='-fsanitize=fuzzer-no-link $(FUZZ_SANITIZE)' VECTOR_SANITIZE= build/fuzz/libweft.a
 
 # The clients that the tests drive, at the versions of tests/requirements.txt.
