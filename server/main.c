@@ -1,4 +1,5 @@
 /* main.c -- from the command line to a command. Messages go to standard error, one line each. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,11 +60,23 @@ static int run(enum command command, int count, char **arguments)
     return r;
 }
 
+/* A standard descriptor that came closed would become a client's connection or the model file, and
+ * the log would be written there. Its number is held by one that cannot be read or written either,
+ * so that its use is an error as it would have been. */
+static void hold_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct fault fault = {0};
     enum command command = COMMAND_VERSION;
 
+    hold_standard_descriptors();
     if (argc < 2) {
         print_help(true, command);
         return EXIT_USAGE;

@@ -139,6 +139,22 @@ def test_output_that_cannot_be_written_is_an_error():
 # -- Which model --
 
 
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
+def test_a_closed_standard_descriptor_is_never_another_file(tiny, closed):
+    """Its number would go to the next thing opened: a prompt read from the model, a log written to
+    a client."""
+    command = f'exec "$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", BINARY, "generate", "--model", tiny, "--device", "null",
+         "--raw", "--max-tokens", "2", *([] if closed[0] == "0" else ["--prompt", "hi"])],
+        input=b"", capture_output=True, env=environment(), timeout=SECONDS_MAX, check=False)
+    if closed[0] == "2":
+        assert (done.returncode, done.stdout) == (0, b"hi\n")
+    else:
+        assert done.returncode == 1
+        assert done.stderr.decode().splitlines()[-1].endswith("Bad file descriptor")
+
+
 def test_without_a_model_the_message_says_what_to_do(tmp_path):
     for env in ({"XDG_CACHE_HOME": str(tmp_path)}, {"XDG_CACHE_HOME": "", "HOME": str(tmp_path)}):
         for command in ("serve", "generate", "inspect", "tokenize", "detokenize", "bench"):
