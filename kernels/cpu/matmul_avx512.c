@@ -10,7 +10,7 @@
  *     f32     quants or stored floats as floats x float inputs
  *
  * bytes and words give the same integers, so the same sums: a row's result does not depend on how
- * many rows there are. Weights are read once from memory in any case, some two kilobytes ahead. */
+ * many rows there are. Weights are read once from memory in any case, some three kilobytes ahead. */
 #include "kernels/cpu/matmul_avx512.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@
 #include "kernels/cpu/matmul_ref.h"
 
 enum {
-    AHEAD_BYTES = 2048,
+    AHEAD_BYTES = 3072,
     WORD_PAIRS = BLOCK_COLUMNS / 2,
     QUADS = BLOCK_COLUMNS / 4,
     BYTE_ROWS_MAX = 2, /* with 16-bit inputs; more rows are faster as words */

@@ -61,7 +61,8 @@ struct pool {
     _Alignas(LINE) pool_function function;
     void *data;
     bool closing;
-    bool probing; /* the workers look at their clocks in the next run */
+    bool probing;        /* the workers look at their clocks in the next run */
+    uint64_t entered_ns; /* time between pool_enter and pool_leave since the last judgement */
     uint32_t threads;
     struct pool_watch watch;
     struct worker *workers; /* [threads]; seat 0 is whoever calls */
@@ -195,8 +196,10 @@ void pool_leave(struct pool *pool)
     if (pool->threads == 1)
         return;
     probe_end(&pool->workers[0]);
-    if (pool->workers[0].span_ns < SPAN_NS)
+    pool->entered_ns += clock_now() - pool->workers[0].wall_ns;
+    if (pool->entered_ns < SPAN_NS)
         return;
+    pool->entered_ns = 0;
     judge(pool);
     pool->probing = true;
 }
