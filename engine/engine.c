@@ -372,6 +372,7 @@ static int take_memory(struct engine *engine, const struct engine_options *optio
     r = engine->ops->load(engine->backend, engine->model, fault);
     if (r < 0)
         return r;
+    gguf_rest(engine->gguf); /* the backend has its own copy of most */
     began = clock_now();
     r = engine->ops->reserve(engine->backend, engine->model, &engine->limits, fault);
     if (r < 0)

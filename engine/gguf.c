@@ -517,6 +517,12 @@ void gguf_close(struct gguf *file)
     free(file);
 }
 
+void gguf_rest(const struct gguf *file)
+{
+    if (file->mapped)
+        madvise((void *)(uintptr_t)file->base, file->bytes, MADV_DONTNEED);
+}
+
 const char *gguf_path(const struct gguf *file)
 {
     return file->path;

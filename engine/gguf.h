@@ -62,6 +62,9 @@ int gguf_open(const char *path, struct gguf **ret_file, struct fault *fault);
 int gguf_open_memory(const void *data, size_t bytes, const char *name, struct gguf **ret_file,
                      struct fault *fault);
 void gguf_close(struct gguf *file); /* NULL is fine */
+/* What was read of a mapped file need not stay in this process's memory: it comes back when it is
+ * read again. */
+void gguf_rest(const struct gguf *file);
 
 const char *gguf_path(const struct gguf *file);
 uint64_t gguf_bytes(const struct gguf *file);

@@ -10,7 +10,7 @@
  *     f32     quants or stored floats as floats x float inputs
  *
  * bytes and words give the same integers, so the same sums: a row's result does not depend on how
- * many rows there are. Weights are read once from memory in any case, some three kilobytes ahead. */
+ * many rows there are. Weights are read from memory once, some three kilobytes ahead. */
 #include "kernels/cpu/matmul_avx512.h"
 
 #include <string.h>

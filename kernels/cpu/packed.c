@@ -67,6 +67,14 @@ static void put_floats(const struct packed *packed, const uint8_t *source, uint3
         memcpy(to + (column * GROUP_ROWS + lane) * bytes, source + column * bytes, bytes);
 }
 
+static uint32_t load_u32(const uint8_t *from)
+{
+    uint32_t value;
+
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
 static void put_q4(const struct packed *packed, const uint8_t *source, uint32_t lane, uint8_t *to)
 {
     bool centred = packed->type == DT_Q4_0;
@@ -74,16 +82,16 @@ static void put_q4(const struct packed *packed, const uint8_t *source, uint32_t 
 
     for (uint32_t b = 0; b < packed->blocks; b++, source += source_bytes, to += Q4_BLOCK_BYTES) {
         const uint8_t *nibbles = source + (centred ? 2 : 4);
-        uint8_t q[BLOCK_COLUMNS];
 
-        for (int i = 0; i < 16; i++) {
-            q[i] = nibbles[i] & 15;
-            q[i + 16] = nibbles[i] >> 4;
+        /* Four columns a word. The source has columns 0..15 in low nibbles and 16..31 in high. */
+        for (int j = 0; j < 4; j++) {
+            int shift = j < 2 ? 0 : 4;
+            uint32_t low = load_u32(nibbles + 8 * (j % 2)) >> shift & 0x0f0f0f0f;
+            uint32_t high = load_u32(nibbles + 8 * (j % 2) + 4) >> shift & 0x0f0f0f0f;
+            uint32_t word = low | high << 4;
+
+            memcpy(to + LINE * j + LANE_BYTES * lane, &word, sizeof word);
         }
-        for (int j = 0; j < 4; j++)
-            for (int i = 0; i < LANE_BYTES; i++)
-                to[LINE * j + LANE_BYTES * lane + i] =
-                    (uint8_t)(q[8 * j + i] | q[8 * j + 4 + i] << 4);
         put_u16(to + 256, lane, load_u16(source));
         /* Eight times a scale is exact in f16 (a scale above 8,188 would overflow to infinity). */
         put_u16(to + 288, lane,
@@ -91,23 +99,23 @@ static void put_q4(const struct packed *packed, const uint8_t *source, uint32_t 
     }
 }
 
-static void q8_values(enum dtype type, const uint8_t *source, int8_t *values)
+static void q8_values(enum dtype type, const uint8_t *source, uint8_t *values)
 {
     for (int i = 0; i < 16; i++) {
         switch (type) {
         case DT_Q5_0:
-            values[i] = (int8_t)((source[6 + i] & 15) | (source[2 + i / 8] >> i % 8 & 1) << 4);
-            values[i + 16] = (int8_t)(source[6 + i] >> 4 | (source[4 + i / 8] >> i % 8 & 1) << 4);
-            values[i] = (int8_t)(values[i] - 16);
-            values[i + 16] = (int8_t)(values[i + 16] - 16);
+            values[i] = (uint8_t)((source[6 + i] & 15) | (source[2 + i / 8] >> i % 8 & 1) << 4);
+            values[i + 16] = (uint8_t)(source[6 + i] >> 4 | (source[4 + i / 8] >> i % 8 & 1) << 4);
+            values[i] = (uint8_t)(values[i] - 16);
+            values[i + 16] = (uint8_t)(values[i + 16] - 16);
             break;
         case DT_IQ4_NL:
-            values[i] = dequant_iq4_nl_values[source[2 + i] & 15];
-            values[i + 16] = dequant_iq4_nl_values[source[2 + i] >> 4];
+            values[i] = (uint8_t)dequant_iq4_nl_values[source[2 + i] & 15];
+            values[i + 16] = (uint8_t)dequant_iq4_nl_values[source[2 + i] >> 4];
             break;
         default:
-            values[i] = (int8_t)source[2 + i];
-            values[i + 16] = (int8_t)source[2 + i + 16];
+            values[i] = source[2 + i];
+            values[i + 16] = source[2 + i + 16];
         }
     }
 }
@@ -118,13 +126,16 @@ static void put_q8(const struct packed *packed, const uint8_t *source, uint32_t 
 
     for (uint32_t b = 0; b < packed->blocks; b++, source += source_bytes) {
         uint8_t *lines = to + q8_lines_at(packed, b);
-        int8_t values[BLOCK_COLUMNS];
+        uint8_t values[BLOCK_COLUMNS];
 
         q8_values(packed->type, source, values);
         put_u16(to + Q8_SCALES_BYTES * b, lane, load_u16(source));
-        for (int i = 0; i < BLOCK_COLUMNS; i++)
-            lines[LINE * (i / LANE_BYTES) + LANE_BYTES * lane + i % LANE_BYTES] =
-                (uint8_t)(values[i] + 128);
+        for (int j = 0; j < BLOCK_COLUMNS / LANE_BYTES; j++) {
+            /* + 128 in two's complement: the uppermost bit turns over. */
+            uint32_t word = load_u32(values + LANE_BYTES * j) ^ 0x80808080;
+
+            memcpy(lines + LINE * j + LANE_BYTES * lane, &word, sizeof word);
+        }
     }
 }
 

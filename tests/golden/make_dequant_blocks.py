@@ -55,8 +55,8 @@ def as_c(value):
 def main():
     random = numpy.random.default_rng(20261130)
     lines = [
-        "/* dequant_blocks.h -- made by tests/golden/make_dequant_blocks.py: a block of random bits in",
-        " * each format, and its values by the Python package gguf. */",
+        "/* dequant_blocks.h -- made by tests/golden/make_dequant_blocks.py: a block of random",
+        " * bits in each format, and its values by the Python package gguf. */",
         "#ifndef WEFT_TEST_DEQUANT_BLOCKS_H",
         "#define WEFT_TEST_DEQUANT_BLOCKS_H",
         "",
@@ -69,7 +69,7 @@ def main():
         lines.append(f"static const uint8_t block_{name}[{len(block)}] = {{")
         lines += rows([f"0x{byte:02x}" for byte in block], 16)
         lines += ["};", f"static const float values_{name}[{len(values)}] = {{"]
-        lines += rows([as_c(value) for value in values], 6)
+        lines += rows([as_c(value) for value in values], 5)
         lines += ["};", ""]
     lines += ["#endif", ""]
     TARGET.write_text("\n".join(lines))

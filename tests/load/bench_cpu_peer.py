@@ -145,9 +145,8 @@ def weft_command(options, streams):
 
 
 def run_weft(options, streams):
-    done = subprocess.run(
-        weft_command(options, streams), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    command = weft_command(options, streams)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     got = json.loads(done.stdout)["results"][0]
     return {
         "prefill": got["prefill_tokens_per_second"],
@@ -176,7 +175,7 @@ def children_seconds():
 
 
 def quietly(options, run, streams):
-    """The result of a run in which others used little; else the quietest of some, with its share."""
+    """The result of a run in which others used little, else of the quietest; with their share."""
     best = None
     for _ in range(ATTEMPTS_MAX):
         began, busy, own = time.monotonic(), busy_seconds(), children_seconds()

@@ -1,5 +1,5 @@
-/* Protects how many threads compute: the tightest CPU quota of any control group above us counts, in
- * both versions' files, a part of a processor is not counted, and nonsense does not limit. */
+/* Protects how many threads compute: the tightest CPU quota of any control group above us counts,
+ * in both versions' files, a part of a processor is not counted, and nonsense does not limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
