@@ -16,6 +16,7 @@
  *                  packed line are pairs of 16 bits)
  *     FORM_BYTES   the same integers as two signed bytes, q = 256 high + low (or q = high alone)
  *
+ * NaN and infinity are any q in that range: a broken model computes nonsense, but defined nonsense.
  * With both integer forms: sums = scale x (sum of q), of the quantized values, so that a rounding
  * error meets the weight's q less its zero point and not q itself; offsets = -128 x (sum of q),
  * for PACK_Q8, whose quants are stored with 128 added. */

@@ -328,6 +328,15 @@ void product_avx2(const struct packed *w, uint32_t first, uint32_t count,
 
 /* --- inputs ----------------------------------------------------------------------------------- */
 
+/* Only where there is NaN, which is converted to INT32_MIN and may hide the largest value, is
+ * anything out of range. */
+static __m256i to_range(__m256 values, float most)
+{
+    __m256i q = _mm256_min_epi32(_mm256_cvtps_epi32(values), _mm256_set1_epi32((int)most));
+
+    return _mm256_max_epi32(q, _mm256_set1_epi32(-(int)most));
+}
+
 static void put_integers(const struct activations *x, size_t unit, const float *values)
 {
     const float most =
@@ -340,8 +349,8 @@ static void put_integers(const struct activations *x, size_t unit, const float *
     int16_t *words = x->words + unit * BLOCK_COLUMNS;
 
     for (int i = 0; i < BLOCK_COLUMNS; i += HALF)
-        _mm256_storeu_si256((__m256i *)(void *)(q + i), _mm256_cvtps_epi32(_mm256_mul_ps(
-                                                            _mm256_loadu_ps(values + i), inverse)));
+        _mm256_storeu_si256((__m256i *)(void *)(q + i),
+                            to_range(_mm256_mul_ps(_mm256_loadu_ps(values + i), inverse), most));
     for (int i = 0; i < BLOCK_COLUMNS; i += 4) {
         words[i] = (int16_t)q[i];
         words[i + 1] = (int16_t)q[i + 2];

@@ -521,6 +521,15 @@ void product_avx512(const struct packed *w, uint32_t first, uint32_t count,
 
 /* --- inputs ----------------------------------------------------------------------------------- */
 
+/* Only where there is NaN, which is converted to INT32_MIN and may hide the largest value, is
+ * anything out of range. */
+static __m512i to_range(floats16 values, float most)
+{
+    __m512i q = _mm512_min_epi32(_mm512_cvtps_epi32(values), _mm512_set1_epi32((int)most));
+
+    return _mm512_max_epi32(q, _mm512_set1_epi32(-(int)most));
+}
+
 static void put_integers(const struct activations *x, size_t unit, floats16 first, floats16 second)
 {
     const float most =
@@ -528,8 +537,8 @@ static void put_integers(const struct activations *x, size_t unit, floats16 firs
     float largest = lanes_largest(lanes_max(lanes_abs(first), lanes_abs(second)));
     bool zeros = !(largest > ACTIVATION_LEAST);
     floats16 inverse = lanes_set(zeros ? 0 : most / largest);
-    __m512i q[2] = {_mm512_cvtps_epi32(lanes_mul(first, inverse)),
-                    _mm512_cvtps_epi32(lanes_mul(second, inverse))};
+    __m512i q[2] = {to_range(lanes_mul(first, inverse), most),
+                    to_range(lanes_mul(second, inverse), most)};
     int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(q[0], q[1]));
 
     x->scales[unit] = zeros ? 0 : largest / most;

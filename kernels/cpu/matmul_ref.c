@@ -30,7 +30,8 @@ static void put_integers(const struct activations *x, size_t unit, const float *
     for (int i = 0; i < BLOCK_COLUMNS; i++) {
         /* 0 1 2 3 -> 0 2 1 3: bits 0 and 1 change places */
         int at = (i & ~3) | (i & 1) << 1 | (i >> 1 & 1);
-        int q = (int)lrintf(values[i] * inverse);
+        float scaled = values[i] * inverse;
+        int q = isnan(scaled) ? -(int)most : (int)lrintf(scaled);
 
         sum += q;
         if (x->forms & FORM_WORDS)

@@ -251,12 +251,46 @@ static void avx512_products(void **state)
     check_level(CPU_AVX512);
 }
 
+/* A broken model computes infinity and NaN; what the integers are then is no matter, but they stay
+ * in their range, and the sums are theirs. */
+static void inputs_that_are_no_numbers(void **state)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY, -NAN, 3e38f, -3e38f, 1e-44f, 0, 1};
+    enum { ODD_COUNT = sizeof odd / sizeof *odd };
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    for (int level = CPU_PLAIN; level <= (int)cpu_level_detect(); level++) {
+        const struct cpu_kernels *kernels = cpu_kernels_get((enum cpu_level)level);
+
+        for (int i = 0; i < 2000; i++) {
+            bool bytes = i % 2 == 1;
+            int32_t most = bytes ? ACTIVATION_INT8_MOST : ACTIVATION_INT16_MOST, sum = 0;
+
+            bench.x.rows = bench.x.blocks = 1;
+            bench.x.precision = bytes ? PRECISION_INT8 : PRECISION_INT16;
+            bench.x.forms = FORM_WORDS;
+            for (int c = 0; c < BLOCK_COLUMNS; c++)
+                bench.values[c] = draw() % 4 ? draw_real() : odd[draw() % ODD_COUNT];
+            kernels->put(&bench.x, 0, 0, 1, bench.values);
+            for (int c = 0; c < BLOCK_COLUMNS; c++) {
+                assert_in_range(bench.x.words[c] + most, 0, 2 * most);
+                sum += bench.x.words[c];
+            }
+            assert_int_equal(bench.x.offsets[0], -128 * sum);
+        }
+    }
+    bench_fini(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_products),
         cmocka_unit_test(avx2_products),
         cmocka_unit_test(avx512_products),
+        cmocka_unit_test(inputs_that_are_no_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
