@@ -155,12 +155,15 @@ def test_pipelined_requests_behind_a_client_that_left_are_not_run(slow):
 
 
 def test_a_full_queue_is_429_with_the_time_to_wait(slow):
-    clients = [slow.connect() for _ in range(16)]
+    clients = []
     try:
-        for c in clients:
-            c.send(raw(completion(4000)))
-        # One that came earlier would be queued itself, behind answers that take minutes.
-        wait_until(lambda: slow.gauge(WAITING) == 8, "the queue is full", 20)
+        # The request that is to be refused comes when the queue is full: earlier it would be queued
+        # itself, behind answers that take minutes.
+        for waiting in [0, 0, *range(1, 9)]:
+            clients.append(slow.connect())
+            clients[-1].send(raw(completion(4000)))
+            running(slow, min(len(clients), 2))
+            wait_until(lambda: slow.gauge(WAITING) == waiting, f"{waiting} wait", 20)
         status, headers, body = slow.post(COMPLETIONS, completion(1, False))
         assert status == 429
         assert 1 <= int(headers["retry-after"]) <= 60
