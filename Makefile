@@ -79,7 +79,9 @@ clean: ## remove build/
 quick: $(BUILD)/weft $(UNIT_TESTS) ## what needs neither network nor Python packages, in a minute
 	@$(RUN_TESTS) --quick
 
-test: $(BUILD)/weft $(UNIT_TESTS) $(VENV)/ready ## every test [T=kv_pages, T=protocol/framing]
+test: ## install what is missing, build, run every test [T=kv_pages, T=protocol/framing]
+	@deploy/deps build test
+	@$(MAKE) --no-print-directory $(BUILD)/weft $(UNIT_TESTS) $(VENV)/ready
 	@deploy/fetch-demo-model
 	@$(RUN_TESTS) $(T)
 
