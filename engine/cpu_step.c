@@ -95,8 +95,8 @@ static void product(const struct backend *b, const struct pool_seat *seat,
         uint64_t to = end < part_end ? end : part_end;
 
         if (from < to)
-            b->kernels->product(part, (uint32_t)(from - part_first), (uint32_t)(to - from), x,
-                                y + from * GROUP_ROWS, stride, add, &b->seats[seat->index].kernel);
+            cpu_product(b->kernels, part, (uint32_t)(from - part_first), (uint32_t)(to - from), x,
+                        y + from * GROUP_ROWS, stride, add, &b->seats[seat->index].kernel);
         part_first = part_end;
     }
 }
@@ -362,8 +362,8 @@ static void gate_up(const struct backend *b, const struct pool_seat *seat, uint3
     size_t stride = (size_t)2 * BLOCK_COLUMNS * count;
 
     if (up->groups == 0) {
-        b->kernels->product(gate, 2 * GROUPS_PER_BLOCK * first, 2 * GROUPS_PER_BLOCK * count, x,
-                            tile, stride, false, scratch);
+        cpu_product(b->kernels, gate, 2 * GROUPS_PER_BLOCK * first, 2 * GROUPS_PER_BLOCK * count, x,
+                    tile, stride, false, scratch);
         return;
     }
     for (uint32_t i = 0; i < count; i++, tile += 2 * BLOCK_COLUMNS) {
@@ -373,8 +373,8 @@ static void gate_up(const struct backend *b, const struct pool_seat *seat, uint3
         if (groups < GROUPS_PER_BLOCK) /* half a block: the other half is zeros */
             for (uint32_t row = 0; row < x->rows; row++)
                 memset(tile + row * stride, 0, 2 * BLOCK_COLUMNS * sizeof *tile);
-        b->kernels->product(gate, group, groups, x, tile, stride, false, scratch);
-        b->kernels->product(up, group, groups, x, tile + BLOCK_COLUMNS, stride, false, scratch);
+        cpu_product(b->kernels, gate, group, groups, x, tile, stride, false, scratch);
+        cpu_product(b->kernels, up, group, groups, x, tile + BLOCK_COLUMNS, stride, false, scratch);
     }
 }
 

@@ -81,4 +81,24 @@ static inline size_t unit_of(const struct activations *x, uint32_t row, uint32_t
     return (size_t)first * x->blocks + (size_t)block * tile_places(x->rows, first) + (row - first);
 }
 
+/* Rows first .. first + count - 1 alone; first is a multiple of 8, count too unless they are the
+ * last. */
+static inline struct activations activations_rows(const struct activations *x, uint32_t first,
+                                                  uint32_t count)
+{
+    size_t unit = (size_t)first * x->blocks;
+    struct activations part = *x;
+
+    part.rows = count;
+    part.f32 += unit * 32;
+    part.words += unit * 32;
+    part.high += unit * 32;
+    part.low += unit * 32;
+    part.sums_f32 += unit;
+    part.scales += unit;
+    part.sums += unit;
+    part.offsets += unit;
+    return part;
+}
+
 #endif

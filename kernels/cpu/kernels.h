@@ -116,6 +116,12 @@ extern const struct cpu_kernels cpu_kernels_plain;
 extern const struct cpu_kernels cpu_kernels_avx2;
 extern const struct cpu_kernels cpu_kernels_avx512;
 
+/* kernels->product in pieces: inputs of a few rows and weights of a few groups, which stay in the
+ * first and the second cache while each is used with all of the other. The same bits. */
+void cpu_product(const struct cpu_kernels *kernels, const struct packed *w, uint32_t first,
+                 uint32_t count, const struct activations *x, float *y, size_t stride, bool add,
+                 const struct kernel_scratch *scratch);
+
 /* The table for a level, or the next lower one that this build has. */
 const struct cpu_kernels *cpu_kernels_get(enum cpu_level level);
 

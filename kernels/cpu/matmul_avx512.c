@@ -458,14 +458,13 @@ enum form form_avx512(enum pack pack, enum precision precision, uint32_t rows)
 
 static tile_kernel *const *kernels_for(const struct packed *w, const struct activations *x)
 {
-    switch (form_avx512(w->pack, x->precision, x->rows)) {
-    case FORM_BYTES:
-        return x->precision == PRECISION_INT8 ? one_kernels[w->pack] : two_kernels[w->pack];
-    case FORM_WORDS:
-        return words_kernels[w->pack];
-    default:
+    bool quantized = w->pack == PACK_Q4 || w->pack == PACK_Q8;
+
+    if (!quantized || x->precision == PRECISION_F32)
         return f32_kernels[w->pack];
-    }
+    if (!(x->forms & FORM_BYTES))
+        return words_kernels[w->pack];
+    return x->precision == PRECISION_INT8 ? one_kernels[w->pack] : two_kernels[w->pack];
 }
 
 /* All rows of x, tile by tile; `block` is where in x the weights begin. */
@@ -500,8 +499,9 @@ void product_avx512(const struct packed *w, uint32_t first, uint32_t count,
                     const struct activations *x, float *y, size_t stride, bool add,
                     const struct kernel_scratch *scratch)
 {
-    bool bytes = form_avx512(w->pack, x->precision, x->rows) == FORM_BYTES;
+    tile_kernel *const *kernels = kernels_for(w, x);
     /* Byte kernels of one and two rows take groups by two; with so few rows there is one tile. */
+    bool bytes = kernels == one_kernels[w->pack] || kernels == two_kernels[w->pack];
     uint32_t together = bytes && x->rows <= BYTE_ROWS_MAX ? 2 : 1;
 
     for (uint32_t g = 0; g < count; g += together) {
@@ -515,7 +515,7 @@ void product_avx512(const struct packed *w, uint32_t first, uint32_t count,
         if (w->pack == PACK_RAW)
             product_raw(w, first + g, x, output, scratch);
         else
-            all_tiles(kernels_for(w, x), w, first + g, x, 0, output);
+            all_tiles(kernels, w, first + g, x, 0, output);
     }
 }
 

@@ -251,6 +251,45 @@ static void avx512_products(void **state)
     check_level(CPU_AVX512);
 }
 
+/* Inputs too long for the first cache are used some rows at a time, onto what is there. */
+static void pieces_give_the_same_bits(void **state)
+{
+    static const enum dtype types[] = {DT_F32, DT_BF16, DT_Q4_1, DT_Q8_0};
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    for (size_t i = 0; i < ROWS_MAX * COLUMNS_MAX; i++)
+        bench.values[i] = draw_real();
+    for (int level = CPU_PLAIN; level <= (int)cpu_level_detect(); level++) {
+        const struct cpu_kernels *kernels = cpu_kernels_get((enum cpu_level)level);
+
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+            struct packed w = packed_shape(types[i], OUTPUTS_MAX, COLUMNS_MAX);
+            size_t bytes = OUTPUTS_MAX * dtype_bytes(types[i], COLUMNS_MAX);
+            uint8_t *source = aligned(bytes), *data = aligned(packed_bytes(&w));
+            float *whole = aligned((size_t)ROWS_MAX * OUTPUTS_MAX * 4);
+
+            fill_source(types[i], source, bytes);
+            for (uint32_t g = 0; g < w.groups; g++)
+                packed_group(&w, source, g, data + g * w.group_bytes);
+            w.data = data;
+            put_rows(kernels, &bench, &w, PRECISION_INT16, 0, ROWS_MAX);
+            multiply(kernels, &bench, &w);
+            kernels->product(&w, 0, w.groups, &bench.x, bench.y, OUTPUTS_MAX, true, &bench.scratch);
+            memcpy(whole, bench.y, (size_t)ROWS_MAX * OUTPUTS_MAX * 4);
+            for (int twice = 0; twice < 2; twice++)
+                cpu_product(kernels, &w, 0, w.groups, &bench.x, bench.y, OUTPUTS_MAX, twice > 0,
+                            &bench.scratch);
+            assert_memory_equal(bench.y, whole, (size_t)ROWS_MAX * OUTPUTS_MAX * 4);
+            free(source);
+            free(data);
+            free(whole);
+        }
+    }
+    bench_fini(&bench);
+}
+
 /* A broken model computes infinity and NaN; what the integers are then is no matter, but they stay
  * in their range, and the sums are theirs. */
 static void inputs_that_are_no_numbers(void **state)
@@ -290,6 +329,7 @@ int main(void)
         cmocka_unit_test(plain_products),
         cmocka_unit_test(avx2_products),
         cmocka_unit_test(avx512_products),
+        cmocka_unit_test(pieces_give_the_same_bits),
         cmocka_unit_test(inputs_that_are_no_numbers),
     };
 
