@@ -44,6 +44,8 @@ def start(tiny):
 
 @pytest.fixture(scope="session")
 def demo_model():
+    if pathlib.Path(os.environ.get("WEFT_TEST_BUILD", "")).name in ("asan", "ubsan", "tsan"):
+        pytest.skip("the demo model takes minutes under a sanitizer; tiny models run instead")
     assert DEMO_MODEL.is_file(), "the demo model is missing: run deploy/fetch-demo-model"
     return DEMO_MODEL
 
