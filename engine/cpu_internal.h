@@ -135,7 +135,8 @@ struct backend {
     struct work *work;
     const struct cpu_layer *layer; /* of the operation that runs */
     uint32_t layer_index;
-    uint32_t head_first; /* the chunk of outputs whose logits are kept */
+    struct pool_work works[2]; /* of its phases that seats share by taking */
+    uint32_t head_first;       /* the chunk of outputs whose logits are kept */
     uint32_t head_count;
     struct request_table *table;
     struct step *step;

@@ -20,9 +20,10 @@ static int32_t best_token(const struct backend *b, uint32_t chunk_index)
     uint32_t threads = pool_threads(b->pool);
     const struct cpu_best *best = &b->best[chunk_index * threads], *most = best;
 
-    /* Later pieces hold higher ids, so on a tie the lowest id stays. */
+    /* On a tie the lowest id. */
     for (uint32_t i = 1; i < threads; i++)
-        if (best[i].value > most->value)
+        if (best[i].value > most->value ||
+            (best[i].value == most->value && best[i].index < most->index))
             most = &best[i];
     return (int32_t)most->index;
 }

@@ -101,14 +101,28 @@ static void product(const struct backend *b, const struct pool_seat *seat,
     }
 }
 
-static void product_share(const struct backend *b, const struct pool_seat *seat,
+/* What seats take from in phase `phase` of a run; with few rows a phase is too short for that. */
+static struct pool_work *work_of(struct backend *b, uint32_t phase, uint32_t rows)
+{
+    return rows <= OWN_ROWS ? NULL : &b->works[phase];
+}
+
+static void product_share(struct backend *b, const struct pool_seat *seat, struct pool_work *work,
                           const struct cpu_matrix *matrix, const struct activations *x, float *y,
                           size_t stride, bool add)
 {
-    uint64_t first, end;
+    struct pool_part part = {0};
 
-    pool_share(seat, matrix->groups, GROUPS_PER_BLOCK, &first, &end);
-    product(b, seat, matrix, first, end, x, y, stride, add);
+    while (pool_take(seat, work, matrix->groups, GROUPS_PER_BLOCK, &part))
+        product(b, seat, matrix, part.first, part.end, x, y, stride, add);
+}
+
+/* A run of the pool for which all that can be taken is there. */
+static void run(struct backend *b, pool_function function)
+{
+    for (size_t i = 0; i < sizeof b->works / sizeof *b->works; i++)
+        atomic_store_explicit(&b->works[i].taken, 0, memory_order_relaxed);
+    pool_run(b->pool, function, b);
 }
 
 /* --- begin and embed -------------------------------------------------------------------------- */
@@ -255,12 +269,14 @@ static void attention_in_share(void *data, const struct pool_seat *seat)
                             .gamma = b->layer->attention_norm,
                             .forms = forms_of(b, &b->layer->qkv, tokens)};
     struct activations x = prepare(b, seat, &source);
+    struct pool_part part = {0};
     uint64_t first, end;
 
-    pool_share(seat, b->layer->qkv.groups, GROUPS_PER_BLOCK, &first, &end);
-    product(b, seat, &b->layer->qkv, first, end, &x, b->qkv, b->strides.qkv, false);
-    if (b->layer->qkv_bias)
-        add_bias(b, first, end);
+    while (pool_take(seat, work_of(b, 0, tokens), b->layer->qkv.groups, GROUPS_PER_BLOCK, &part)) {
+        product(b, seat, &b->layer->qkv, part.first, part.end, &x, b->qkv, b->strides.qkv, false);
+        if (b->layer->qkv_bias)
+            add_bias(b, part.first, part.end);
+    }
     pool_barrier(seat);
     pool_share(seat, (uint64_t)tokens * heads, 1, &first, &end);
     while (first < end) {
@@ -347,7 +363,7 @@ static void attention_out_share(void *data, const struct pool_seat *seat)
                             .forms = forms_of(b, &b->layer->out, b->work->token_count)};
     struct activations x = prepare(b, seat, &source);
 
-    product_share(b, seat, &b->layer->out, &x, b->x, b->strides.width, true);
+    product_share(b, seat, work_of(b, 0, x.rows), &b->layer->out, &x, b->x, b->strides.width, true);
 }
 
 /* --- mlp -------------------------------------------------------------------------------------- */
@@ -378,28 +394,39 @@ static void gate_up(const struct backend *b, const struct pool_seat *seat, uint3
     }
 }
 
+/* Blocks first .. first + count - 1 of the hidden layer, as inputs of down. */
+static void hidden_blocks(const struct backend *b, const struct pool_seat *seat,
+                          const struct activations *x, const struct activations *hidden,
+                          uint32_t first, uint32_t count)
+{
+    float *tile = b->seats[seat->index].tile;
+    float values[BLOCK_COLUMNS] __attribute__((aligned(LINE_BYTES)));
+
+    gate_up(b, seat, first, count, x, tile);
+    for (uint32_t row = 0; row < x->rows; row++) {
+        const float *pair = tile + (size_t)row * 2 * BLOCK_COLUMNS * count;
+
+        for (uint32_t i = 0; i < count; i++, pair += 2 * BLOCK_COLUMNS) {
+            b->kernels->swiglu(pair, pair + BLOCK_COLUMNS, values);
+            b->kernels->put(hidden, row, first + i, 1, values);
+        }
+    }
+}
+
 static void hidden_share(struct backend *b, const struct pool_seat *seat,
                          const struct activations *x, const struct activations *hidden)
 {
-    uint32_t rows = x->rows, chunk = CPU_TILE_FLOATS / (2 * BLOCK_COLUMNS * rows);
-    float *tile = b->seats[seat->index].tile;
-    float values[BLOCK_COLUMNS] __attribute__((aligned(LINE_BYTES)));
-    uint64_t first, end;
+    uint32_t chunk = CPU_TILE_FLOATS / (2 * BLOCK_COLUMNS * x->rows);
+    struct pool_part part = {0};
 
     if (chunk == 0)
         chunk = 1;
-    pool_share(seat, hidden->blocks, 1, &first, &end);
-    for (; first < end; first += chunk) {
-        uint32_t count = end - first < chunk ? (uint32_t)(end - first) : chunk;
+    while (pool_take(seat, work_of(b, 0, x->rows), hidden->blocks, 1, &part)) {
+        for (uint64_t first = part.first; first < part.end; first += chunk) {
+            uint64_t left = part.end - first;
 
-        gate_up(b, seat, (uint32_t)first, count, x, tile);
-        for (uint32_t row = 0; row < rows; row++) {
-            const float *pair = tile + (size_t)row * 2 * BLOCK_COLUMNS * count;
-
-            for (uint32_t i = 0; i < count; i++, pair += 2 * BLOCK_COLUMNS) {
-                b->kernels->swiglu(pair, pair + BLOCK_COLUMNS, values);
-                b->kernels->put(hidden, row, (uint32_t)first + i, 1, values);
-            }
+            hidden_blocks(b, seat, x, hidden, (uint32_t)first,
+                          left < chunk ? (uint32_t)left : chunk);
         }
     }
 }
@@ -424,10 +451,29 @@ static void mlp_share(void *data, const struct pool_seat *seat)
     hidden.forms = forms_of(b, &layer->down, rows);
     hidden_share(b, seat, &x, &hidden);
     pool_barrier(seat);
-    product_share(b, seat, &layer->down, &hidden, b->x, b->strides.width, true);
+    product_share(b, seat, work_of(b, 1, rows), &layer->down, &hidden, b->x, b->strides.width,
+                  true);
 }
 
 /* --- head ------------------------------------------------------------------------------------- */
+
+/* Takes the outputs' best of vocabulary ids first .. end - 1 into account. Parts come in rising order,
+ * so on a tie the lower id stays. */
+static void find_best(const struct backend *b, const struct pool_seat *seat, uint64_t first,
+                      uint64_t end)
+{
+    if (end > b->vocabulary)
+        end = b->vocabulary;
+    for (uint32_t i = 0; i < b->head_count && first < end; i++) {
+        struct cpu_best *best = &b->best[i * pool_threads(b->pool) + seat->index], found;
+
+        found.index =
+            (uint32_t)first + b->kernels->argmax(row_of(b->logits, b->strides.logits, i) + first,
+                                                 (uint32_t)(end - first), &found.value);
+        if (found.value > best->value)
+            *best = found;
+    }
+}
 
 static void head_share(void *data, const struct pool_seat *seat)
 {
@@ -441,30 +487,16 @@ static void head_share(void *data, const struct pool_seat *seat)
                             .columns = b->model->width,
                             .gamma = b->weights.final_norm,
                             .forms = forms_of(b, head, b->head_count)};
+    struct pool_part part = {0};
     struct activations x;
-    uint64_t first, end;
 
     for (uint32_t i = 0; i < b->head_count; i++)
         indices[i] = b->work->outputs[b->head_first + i].token;
     x = prepare(b, seat, &source);
-    pool_share(seat, head->groups, GROUPS_PER_BLOCK, &first, &end);
-    product(b, seat, head, first, end, &x, b->logits, b->strides.logits, false);
-    first *= GROUP_ROWS;
-    end *= GROUP_ROWS;
-    if (end > b->vocabulary)
-        end = b->vocabulary;
-    for (uint32_t i = 0; i < b->head_count; i++) {
-        struct cpu_best *best = &b->best[i * pool_threads(b->pool) + seat->index];
-
-        *best = (struct cpu_best){0, -INFINITY};
-        if (first < end)
-            best->index = (uint32_t)first +
-                          b->kernels->argmax(row_of(b->logits, b->strides.logits, i) + first,
-                                             (uint32_t)(end - first), &best->value);
+    while (pool_take(seat, work_of(b, 0, x.rows), head->groups, GROUPS_PER_BLOCK, &part)) {
+        product(b, seat, head, part.first, part.end, &x, b->logits, b->strides.logits, false);
+        find_best(b, seat, part.first * GROUP_ROWS, part.end * GROUP_ROWS);
     }
-    for (uint32_t i = 0; seat->index == 0 && i < b->head_count; i++)
-        for (uint32_t s = seat->count; s < pool_threads(b->pool); s++)
-            b->best[i * pool_threads(b->pool) + s] = (struct cpu_best){0, -INFINITY};
 }
 
 void cpu_head_chunk(struct backend *b, uint32_t first)
@@ -473,7 +505,9 @@ void cpu_head_chunk(struct backend *b, uint32_t first)
 
     b->head_first = first;
     b->head_count = left < HEAD_ROWS ? left : HEAD_ROWS;
-    pool_run(b->pool, head_share, b);
+    for (uint32_t i = 0; i < b->head_count * pool_threads(b->pool); i++)
+        b->best[i] = (struct cpu_best){0, -INFINITY};
+    run(b, head_share);
 }
 
 void cpu_head(struct backend *b)
@@ -488,7 +522,7 @@ static void run_layer(struct backend *b, uint32_t layer, pool_function function)
 {
     b->layer_index = layer;
     b->layer = &b->weights.layers[layer];
-    pool_run(b->pool, function, b);
+    run(b, function);
 }
 
 void cpu_attention_in(struct backend *b, uint32_t layer)

@@ -294,6 +294,39 @@ void pool_share(const struct pool_seat *seat, uint64_t count, uint64_t unit, uin
     *ret_end = end < count ? end : count;
 }
 
+static bool take_units(struct pool_part *part, uint64_t first, uint64_t end, uint64_t count,
+                       uint64_t unit)
+{
+    part->first = first * unit;
+    part->end = end * unit < count ? end * unit : count;
+    return part->first < part->end;
+}
+
+bool pool_take(const struct pool_seat *seat, struct pool_work *work, uint64_t count, uint64_t unit,
+               struct pool_part *part)
+{
+    enum { PIECES = 8 }; /* of the rest, for each seat */
+    uint64_t units = (count + unit - 1) / unit, seats = seat->count;
+    uint64_t fixed = seats == 1 ? units : units * 3 / 4 / seats, rest = units - fixed * seats;
+    uint64_t piece = rest / (PIECES * seats) + 1, first;
+
+    if (!work) {
+        pool_share(seat, count, unit, &part->first, &part->end);
+        first = part->begun ? part->end : part->first;
+        part->begun = true;
+        return first < part->end;
+    }
+    if (!part->begun) {
+        part->begun = true;
+        if (take_units(part, fixed * seat->index, fixed * (seat->index + 1), count, unit))
+            return true;
+    }
+    if (rest == 0)
+        return false;
+    first = fixed * seats + atomic_fetch_add(&work->taken, 1) * piece;
+    return take_units(part, first, first + piece, count, unit);
+}
+
 /* --- opening and closing ---------------------------------------------------------------------- */
 
 static int start_worker(struct worker *worker, struct fault *fault)

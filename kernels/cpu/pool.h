@@ -17,6 +17,8 @@
 #ifndef WEFT_CPU_POOL_H
 #define WEFT_CPU_POOL_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "config/base/fault.h"
@@ -53,6 +55,26 @@ void pool_barrier(const struct pool_seat *seat);
  * rest): from *ret_first to *ret_end. */
 void pool_share(const struct pool_seat *seat, uint64_t count, uint64_t unit, uint64_t *ret_first,
                 uint64_t *ret_end);
+
+/* Work that is not divided beforehand alone: each seat first takes a fixed part, three quarters of
+ * its share, and then pieces of the rest, so that one that was slowed down leaves more to others.
+ *
+ *     struct pool_part part = {0};
+ *     while (pool_take(seat, work, count, unit, &part))
+ *         ... part.first .. part.end - 1
+ *
+ * Parts are multiples of `unit` but for the very last. `work` is zeroed before the run; NULL: each
+ * seat has its whole share at once, which is cheaper where there is little to do. */
+struct pool_work {
+    _Alignas(64) _Atomic uint64_t taken; /* pieces of the rest */
+};
+struct pool_part {
+    uint64_t first;
+    uint64_t end;
+    bool begun;
+};
+bool pool_take(const struct pool_seat *seat, struct pool_work *work, uint64_t count, uint64_t unit,
+               struct pool_part *part);
 
 /* How many seats to use next; pure arithmetic. */
 struct pool_watch {

@@ -87,6 +87,45 @@ static void shares_cover_all(void **state)
     }
 }
 
+struct takes {
+    uint64_t count;
+    uint64_t unit;
+    bool fixed;
+    struct pool_work work;
+    _Atomic uint32_t times[100];
+};
+
+static void take_all(void *data, const struct pool_seat *seat)
+{
+    struct takes *takes = data;
+    struct pool_part part = {0};
+
+    while (pool_take(seat, takes->fixed ? NULL : &takes->work, takes->count, takes->unit, &part)) {
+        must(part.first % takes->unit == 0);
+        for (uint64_t i = part.first; i < part.end; i++)
+            atomic_fetch_add(&takes->times[i], 1);
+    }
+}
+
+static void everything_is_taken_once(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 1; threads <= SEATS_MAX; threads++) {
+        struct pool *pool;
+
+        assert_int_equal(pool_open(threads, &pool, NULL), 0);
+        for (uint64_t count = 0; count <= 100; count++) {
+            struct takes takes = {
+                .count = count, .unit = 1 + count % 3, .fixed = count % 2 == threads % 2};
+
+            pool_run(pool, take_all, &takes);
+            for (uint64_t i = 0; i < 100; i++)
+                assert_int_equal(takes.times[i], i < count);
+        }
+        pool_close(pool);
+    }
+}
+
 static uint64_t processor_ns(void)
 {
     struct timespec time;
@@ -202,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seats_and_barriers),
         cmocka_unit_test(shares_cover_all),
+        cmocka_unit_test(everything_is_taken_once),
         cmocka_unit_test(idle_costs_nothing),
         cmocka_unit_test(watch_drops_and_tries_again),
         cmocka_unit_test(pool_drops_seats_and_takes_them_back),
