@@ -25,7 +25,7 @@ enum {
     LINE = 64,
     COUNT_BITS = 10, /* of a generation; the rest is a number that rises */
     COUNT_MASK = (1 << COUNT_BITS) - 1,
-    SPAN_NS = 50 * 1000 * 1000, /* between probes: a time slice is 3 ms and more */
+    SPAN_NS = 30 * 1000 * 1000, /* between judgements: a time slice is 3 ms and more */
 };
 #define HOLD_NS_MIN ((uint64_t)500 * 1000 * 1000)
 #define HOLD_NS_MAX ((uint64_t)8 * 1000 * 1000 * 1000)
@@ -42,14 +42,6 @@ struct worker {
     bool running;
     uint32_t
         seen; /* the generation at which the pool took it back; set before `active` is raised */
-    /* What the clocks said at the last probe (or, on seat 0, at pool_enter), and time slept of our
-     * own will since. */
-    uint64_t wall_ns;
-    uint64_t processor_ns;
-    uint64_t slept_ns;
-    /* Sums for judge(). */
-    uint64_t span_ns;
-    uint64_t lost_ns;
 };
 
 struct pool {
@@ -61,8 +53,11 @@ struct pool {
     _Alignas(LINE) pool_function function;
     void *data;
     bool closing;
-    bool probing;        /* the workers look at their clocks in the next run */
-    uint64_t entered_ns; /* time between pool_enter and pool_leave since the last judgement */
+    /* What the clocks said at pool_enter(), and sums since the last judgement. */
+    uint64_t wall_entered_ns;
+    uint64_t processor_entered_ns;
+    uint64_t wall_ns;
+    uint64_t processor_ns;
     uint32_t threads;
     struct pool_watch watch;
     struct worker *workers; /* [threads]; seat 0 is whoever calls */
@@ -83,22 +78,18 @@ static void word_wake(struct word *word)
         syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Waits until the word is no longer `seen`; `slept_ns` grows by the time asleep. */
-static void word_wait(struct word *word, uint32_t seen, uint32_t spin, uint64_t *slept_ns)
+/* Waits until the word is no longer `seen`. */
+static void word_wait(struct word *word, uint32_t seen, uint32_t spin)
 {
-    uint64_t began;
-
     for (uint32_t i = 0; i < spin; i++) {
         if (atomic_load_explicit(&word->value, memory_order_acquire) != seen)
             return;
         pause_briefly();
     }
-    began = clock_now();
     atomic_fetch_add(&word->sleepers, 1);
     while (atomic_load(&word->value) == seen)
         syscall(SYS_futex, &word->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     atomic_fetch_sub(&word->sleepers, 1);
-    *slept_ns += clock_now() - began;
 }
 
 /* --- the watch on stolen processors ----------------------------------------------------------- */
@@ -106,7 +97,8 @@ static void word_wait(struct word *word, uint32_t seen, uint32_t spin, uint64_t 
 void pool_watch_update(struct pool_watch *watch, uint64_t now_ns, uint64_t wall_ns,
                        uint64_t lost_ns)
 {
-    bool lost_much = lost_ns * 100 > wall_ns * POOL_LOST_PERCENT;
+    /* What one of the threads is worth, and some more: two lose at 40%, eight at 21%. */
+    bool lost_much = lost_ns * 100 > wall_ns * (15 + 50 / watch->active);
 
     if (lost_much && watch->active > 1) {
         watch->hold_ns = watch->hold_ns == 0                ? HOLD_NS_MIN
@@ -131,77 +123,41 @@ static uint64_t processor_time(void)
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-static void probe_start(struct worker *worker)
-{
-    worker->wall_ns = clock_now();
-    worker->processor_ns = processor_time();
-    worker->slept_ns = 0;
-}
-
-/* Wanted to run = time passed - time asleep; lost of that is what it did not get on a processor. */
-static void probe_end(struct worker *worker)
-{
-    uint64_t span, used;
-
-    if (worker->wall_ns == 0)
-        return;
-    span = clock_now() - worker->wall_ns;
-    span -= worker->slept_ns < span ? worker->slept_ns : span;
-    used = processor_time() - worker->processor_ns;
-    worker->span_ns += span;
-    worker->lost_ns += used < span ? span - used : 0;
-}
-
 static void set_active(struct pool *pool, uint32_t active)
 {
     uint32_t seen = atomic_load(&pool->generation.value);
 
-    for (uint32_t i = atomic_load(&pool->active.value); i < active; i++) {
+    for (uint32_t i = atomic_load(&pool->active.value); i < active; i++)
         pool->workers[i].seen = seen;
-        pool->workers[i].wall_ns = 0;
-    }
     atomic_store(&pool->active.value, active);
     word_wake(&pool->active);
 }
 
-/* The seat that lost the largest part decides. Called between runs: the workers' sums lie still. */
-static void judge(struct pool *pool)
-{
-    uint64_t lost = 0, span = 1;
-    uint32_t before = pool->watch.active;
-
-    for (uint32_t i = 0; i < before; i++) {
-        struct worker *worker = &pool->workers[i];
-
-        if (worker->lost_ns * span > lost * worker->span_ns) {
-            lost = worker->lost_ns;
-            span = worker->span_ns;
-        }
-        worker->lost_ns = 0;
-        worker->span_ns = 0;
-    }
-    pool_watch_update(&pool->watch, clock_now(), span, lost);
-    if (pool->watch.active != before)
-        set_active(pool, pool->watch.active);
-}
-
 void pool_enter(struct pool *pool)
 {
-    if (pool->threads > 1)
-        probe_start(&pool->workers[0]);
+    if (pool->threads == 1)
+        return;
+    pool->wall_entered_ns = clock_now();
+    pool->processor_entered_ns = processor_time();
 }
 
 void pool_leave(struct pool *pool)
 {
+    uint64_t now, lost;
+
     if (pool->threads == 1)
         return;
-    probe_end(&pool->workers[0]);
-    pool->entered_ns += clock_now() - pool->workers[0].wall_ns;
-    if (pool->entered_ns < SPAN_NS)
+    now = clock_now();
+    pool->wall_ns += now - pool->wall_entered_ns;
+    pool->processor_ns += processor_time() - pool->processor_entered_ns;
+    if (pool->wall_ns < SPAN_NS)
         return;
-    pool->entered_ns = 0;
-    judge(pool);
-    pool->probing = true;
+    lost = pool->processor_ns < pool->wall_ns ? pool->wall_ns - pool->processor_ns : 0;
+    pool_watch_update(&pool->watch, now, pool->wall_ns, lost);
+    pool->wall_ns = 0;
+    pool->processor_ns = 0;
+    if (pool->watch.active != atomic_load(&pool->active.value))
+        set_active(pool, pool->watch.active);
 }
 
 /* --- running ---------------------------------------------------------------------------------- */
@@ -216,22 +172,18 @@ static void *worker_main(void *data)
         uint32_t active = atomic_load(&pool->active.value);
 
         if (worker->seat.index >= active) {
-            word_wait(&pool->active, active, 0, &worker->slept_ns);
+            word_wait(&pool->active, active, 0);
             if (worker->seat.index < atomic_load(&pool->active.value))
                 seen = worker->seen;
             continue;
         }
-        word_wait(&pool->generation, seen, POOL_SPIN, &worker->slept_ns);
+        word_wait(&pool->generation, seen, POOL_SPIN);
         seen = atomic_load(&pool->generation.value);
         worker->seat.count = seen & COUNT_MASK;
         if (worker->seat.index >= worker->seat.count)
             continue;
         if (pool->closing)
             return NULL;
-        if (pool->probing) {
-            probe_end(worker);
-            probe_start(worker);
-        }
         pool->function(pool->data, &worker->seat);
         if (atomic_fetch_add(&pool->done.value, 1) + 2 == worker->seat.count)
             word_wake(&pool->done);
@@ -262,8 +214,7 @@ void pool_run(struct pool *pool, pool_function function, void *data)
     publish(pool, count);
     function(data, &self->seat);
     for (uint32_t done; (done = atomic_load(&pool->done.value)) != count - 1;)
-        word_wait(&pool->done, done, POOL_SPIN, &self->slept_ns);
-    pool->probing = false;
+        word_wait(&pool->done, done, POOL_SPIN);
 }
 
 void pool_barrier(const struct pool_seat *seat)
@@ -280,7 +231,7 @@ void pool_barrier(const struct pool_seat *seat)
         word_wake(&pool->barrier);
         return;
     }
-    word_wait(&pool->barrier, seen, POOL_SPIN, &pool->workers[seat->index].slept_ns);
+    word_wait(&pool->barrier, seen, POOL_SPIN);
 }
 
 void pool_share(const struct pool_seat *seat, uint64_t count, uint64_t unit, uint64_t *ret_first,

@@ -7,10 +7,11 @@
  * Whoever waits spins for at most POOL_SPIN pauses (some 60 us) and then sleeps in the kernel, so
  * an idle pool costs nothing. A barrier between two awake threads costs 0.3 us.
  *
- * Another process may hold a core that we count on. Then each barrier waits until the scheduler
- * runs our thread again, and fewer threads are faster. So each seat now and then compares the time
- * that passed with the processor time that it got; when one lost too much, the pool goes on with
- * one thread less for a while and tries again later. What is computed must therefore not depend on
+ * Another process may hold a core that we count on. Then each barrier waits until the scheduler runs
+ * our thread again, and fewer threads are faster. So the pool compares the time that a series of
+ * runs took with the processor time that the caller got in it: the rest it slept, waiting for
+ * others, or was kept from running. When that is more than one thread is worth, the pool goes on
+ * with one less for a while and tries again later. What is computed must therefore not depend on
  * how many seats there are: a function divides its work by seat->count each time it runs.
  *
  * pool_enter(), pool_run() and pool_leave() are called by one thread at a time. */
@@ -83,8 +84,7 @@ struct pool_watch {
     uint64_t retry_ns; /* when one more may be tried */
     uint64_t hold_ns;  /* how long the last drop was to last; 0: none lately */
 };
-enum { POOL_LOST_PERCENT = 25 };
-/* `lost` of `wall` nanoseconds went to others on the seat that lost most; `now` rises. */
+/* `lost` of `wall` nanoseconds were not spent computing; `now` rises. */
 void pool_watch_update(struct pool_watch *watch, uint64_t now_ns, uint64_t wall_ns,
                        uint64_t lost_ns);
 

@@ -159,10 +159,12 @@ static void watch_drops_and_tries_again(void **state)
     uint64_t now = 1000 * (uint64_t)MS, before;
 
     (void)state;
-    pool_watch_update(&watch, now, 100, 100 * POOL_LOST_PERCENT / 100);
-    assert_int_equal(watch.active, 3); /* at the limit, not above */
-    pool_watch_update(&watch, now, 100, 60);
+    pool_watch_update(&watch, now, 100, 30);
+    assert_int_equal(watch.active, 3); /* three lose less than one is worth */
+    pool_watch_update(&watch, now, 100, 35);
     assert_int_equal(watch.active, 2);
+    pool_watch_update(&watch, now, 100, 35);
+    assert_int_equal(watch.active, 2); /* of two, one is worth more */
     pool_watch_update(&watch, now + 1, 100, 60);
     assert_int_equal(watch.active, 1);
     pool_watch_update(&watch, now + 2, 100, 99);
