@@ -457,8 +457,8 @@ static void mlp_share(void *data, const struct pool_seat *seat)
 
 /* --- head ------------------------------------------------------------------------------------- */
 
-/* Takes the outputs' best of vocabulary ids first .. end - 1 into account. Parts come in rising order,
- * so on a tie the lower id stays. */
+/* Takes the outputs' best of vocabulary ids first .. end - 1 into account. Parts come in rising
+ * order, so on a tie the lower id stays. */
 static void find_best(const struct backend *b, const struct pool_seat *seat, uint64_t first,
                       uint64_t end)
 {
