@@ -8,8 +8,8 @@
  * an idle pool costs nothing. A barrier between two awake threads costs 0.3 us.
  *
  * Another process may hold a core that we count on. Then each barrier waits until the scheduler
- * runs our thread again, and fewer threads are faster. So the pool compares the time that a series of
- * runs took with the processor time that the caller got in it: the rest it slept, waiting for
+ * runs our thread again, and fewer threads are faster. So the pool compares the time that a series
+ * of runs took with the processor time that the caller got in it: the rest it slept, waiting for
  * others, or was kept from running. When that is more than one thread is worth, the pool goes on
  * with one less for a while and tries again later. What is computed must therefore not depend on
  * how many seats there are: a function divides its work by seat->count each time it runs.
