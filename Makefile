@@ -37,7 +37,10 @@ CFLAGS += -std=gnu17 $(OPT) -g -fno-omit-frame-pointer -ffp-contract=off -pthrea
 LDFLAGS += -pthread $(SANITIZE)
 LDLIBS += $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm -ldl
 
-SOURCES := $(sort $(shell find config kernels engine scheduler server -name '*.c' ! -path server/main.c))
+# What goes into libweft-cuda.so and not into the binary.
+CUDA_C := $(sort $(wildcard kernels/cuda/*.c) $(wildcard engine/cuda_*.c engine/backend_cuda.c))
+SOURCES := $(filter-out $(CUDA_C),\
+           $(sort $(shell find config kernels engine scheduler server -name '*.c' ! -path server/main.c)))
 VECTOR_SOURCES := %_avx2.c %_avx512.c
 ifneq ($(ARCH),x86_64)
 SKIP := $(VECTOR_SOURCES)
@@ -48,7 +51,21 @@ LIBRARY := $(BUILD)/libweft.a
 UNIT_SOURCES := $(sort $(shell find tests/unit tests/sim tests/golden -name 'test_*.c' 2>/dev/null))
 UNIT_TESTS := $(UNIT_SOURCES:tests/%.c=$(BUILD)/tests/%)
 FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-CODE := $(shell find config kernels engine scheduler server tests -name '*.[ch]')
+CODE := $(shell find config kernels engine scheduler server tests -name '*.[ch]' -o -name '*.cu' \
+                -o -name '*.cuh')
+
+# CUDA, where its compiler is. CUDA_ARCHS: what machine code to build, "native" for the card that is
+# present (9.0 where there is none), "release" for every generation that this compiler knows.
+CUDA_HOME ?= /usr/local/cuda
+NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc))
+CUDA_ARCHS ?= native
+CUDA_ARCHS_OF_native = $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+                       2>/dev/null | head -n 1 | tr -d . | sed 's/^90$$/90a/'),90a)
+CUDA_ARCHS_OF_release = 75 80 86 89 90a 100 120
+CUDA_TARGETS = $(or $(CUDA_ARCHS_OF_$(CUDA_ARCHS)),$(CUDA_ARCHS))
+ifneq ($(NVCC),)
+CUDA_LIBRARY := $(BUILD)/libweft-cuda.so
+endif
 
 # What the tests see: the binary and the build that they belong to.
 RUN_TESTS = WEFT_BINARY=$(abspath $(BUILD)/weft) $(PYTHON) tests/run --build $(BUILD)
@@ -57,7 +74,7 @@ RUN_TESTS = WEFT_BINARY=$(abspath $(BUILD)/weft) $(PYTHON) tests/run --build $(B
         bundle docs install clean unit-tests venv
 
 ##@ Build and run
-all: $(BUILD)/weft ## the server, build/weft (also: make CC=clang)
+all: $(BUILD)/weft $(CUDA_LIBRARY) ## the server, build/weft (also: make CC=clang)
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } \
@@ -81,7 +98,7 @@ quick: $(BUILD)/weft $(UNIT_TESTS) ## what needs neither network nor Python pack
 
 test: ## install what is missing, build, run every test [T=kv_pages, T=protocol/framing]
 	@deploy/deps build test
-	@$(MAKE) --no-print-directory $(BUILD)/weft $(UNIT_TESTS) $(VENV)/ready
+	@$(MAKE) --no-print-directory $(BUILD)/weft $(CUDA_LIBRARY) $(UNIT_TESTS) $(VENV)/ready
 	@deploy/fetch-demo-model
 	@$(RUN_TESTS) $(T)
 
@@ -166,6 +183,43 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call SAY,cc  )$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
+# ---- CUDA ---------------------------------------------------------------------------------------
+
+# The backend and its kernels, with the few files of the lower floors that they use, in one shared
+# object that the binary opens when there is a GPU. The CUDA runtime is linked in; cuBLAS is opened at
+# run time.
+CUDA_USED := config/base/fault.c config/base/utf8.c config/base/clock.c kernels/dtype.c engine/forward.c \
+             engine/request_table.c
+CUDA_CU := $(sort $(wildcard kernels/cuda/*.cu))
+CUDA_OBJECTS := $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o) $(patsubst %.c,$(BUILD)/cuda/%.o,$(CUDA_C) $(CUDA_USED))
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden \
+             $(foreach a,$(CUDA_TARGETS),-gencode arch=compute_$(a),code=sm_$(a))
+CUDART := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread
+
+$(BUILD)/cuda/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(NVCC) $(NVCC_FLAGS) $(FLAGS)' | cmp -s - $@ || echo '$(NVCC) $(NVCC_FLAGS) $(FLAGS)' > $@
+$(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/flags
+	@mkdir -p $(@D)
+	$(call SAY,nvcc)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(BUILD)/cuda/%.o: %.c $(BUILD)/cuda/flags
+	@mkdir -p $(@D)
+	$(call SAY,cc  )$(CC) $(CPPFLAGS) -I$(CUDA_HOME)/include $(CFLAGS) -fPIC -fvisibility=hidden \
+	    -MMD -MP -c -o $@ $<
+$(BUILD)/libweft-cuda.so: $(CUDA_OBJECTS)
+	$(call SAY,link)$(CC) -shared -Wl,--no-undefined $(SANITIZE) -o $@ $^ $(CUDART) -lstdc++ -lm
+
+# Tests that need a GPU: every tests/gpu/test_*.c, with the libraries they need beside them, in a folder
+# that can be carried to a machine that has one and run there (build/gpu/run).
+GPU_SOURCES := $(sort $(wildcard tests/gpu/test_*.c))
+GPU_TESTS := $(GPU_SOURCES:tests/%.c=$(BUILD)/%)
+$(BUILD)/gpu/%: tests/gpu/%.c $(CUDA_OBJECTS) $(LIBRARY)
+	@mkdir -p $(@D)
+	$(call SAY,test)$(CC) $(CPPFLAGS) -I$(CUDA_HOME)/include $(CFLAGS) -MMD -MP -MF $@.d -o $@ $< \
+	    $(CUDA_OBJECTS) $(LIBRARY) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -lcmocka $(LDLIBS) $(CUDART) -lstdc++
+gpu-tests: $(GPU_TESTS) ## build what needs a GPU to run, into build/gpu
+.PHONY: gpu-tests
+
 # Every unit test can make its n-th allocation fail: tests/lib/failing_malloc.h.
 FAILING_MALLOC := $(BUILD)/obj/tests/lib/failing_malloc.o
 WRAP := $(foreach f,malloc calloc realloc aligned_alloc posix_memalign strdup strndup,-Wl,--wrap=$(f))
@@ -196,4 +250,5 @@ $(VENV)/ready: tests/requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+-include $(CUDA_OBJECTS:.o=.d) $(GPU_TESTS:%=%.d)
 -include $(OBJECTS:.o=.d) $(BUILD)/obj/server/main.d $(UNIT_TESTS:%=%.d)

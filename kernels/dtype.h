@@ -10,6 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus /* the CUDA kernels' files */
+extern "C" {
+#endif
+
 /* X(enumerator, name, GGUF code, elements per block, bytes per block) */
 #define DTYPE_TABLE(X)               \
     X(DT_F32, "F32", 0, 1, 4)        \
@@ -45,5 +49,9 @@ const struct dtype_info *dtype_get(enum dtype type); /* never NULL for a valid e
 bool dtype_from_gguf(uint32_t code, enum dtype *ret_type);
 /* Bytes of `elements` elements; 0 when they are not whole blocks or the size overflows. */
 size_t dtype_bytes(enum dtype type, uint64_t elements);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -13,6 +13,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus /* the CUDA kernels' files */
+extern "C" {
+#endif
+
 /* Our own codes lie below any errno, so the two never meet. */
 enum fault_code {
     E_INVALID = -10001,     /* the input is wrong: a value, a type, a combination */
@@ -52,6 +56,10 @@ int fault_prefix(struct fault *fault, const char *format, ...)
 /* For our own bugs only, never for input, files or devices: always on, prints the place and
  * aborts. */
 #define must(condition) ((condition) ? (void)0 : must_failed(#condition, __FILE__, __LINE__))
-_Noreturn void must_failed(const char *condition, const char *file, int line);
+void must_failed(const char *condition, const char *file, int line) __attribute__((noreturn));
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

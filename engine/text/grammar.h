@@ -8,9 +8,9 @@
  *                   literal           repeat (sequence, 0, GRAMMAR_UNBOUNDED)
  *
  * Nodes are numbers; a node may be used in several places. Every maker returns the node (>= 0), or
- * E_MEMORY, or E_TOO_LARGE when the grammar outgrew its ceiling: such a code may be handed on as a child
- * and comes out again, so a builder needs to look only at the end. One thread builds; a grammar
- * that is no longer changed may be read by any. */
+ * E_MEMORY, or E_TOO_LARGE when the grammar outgrew its ceiling: such a code may be handed on as a
+ * child and comes out again, so a builder needs to look only at the end. One thread builds; a
+ * grammar that is no longer changed may be read by any. */
 #ifndef WEFT_GRAMMAR_H
 #define WEFT_GRAMMAR_H
 

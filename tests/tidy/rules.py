@@ -50,6 +50,11 @@ DOORS = {
     "utf8proc.h": r"engine/text/\w+\.[ch]",
     "xxhash.h": r"scheduler/\w+\.[ch]",
     "immintrin.h": r"kernels/cpu/\w+\.[ch]",
+    "cuda_runtime_api.h": r"kernels/cuda/cuda_api\.c",
+    "cuda_runtime.h": r"kernels/cuda/cuda_api\.c",
+    "cuda.h": r"kernels/cuda/cuda_api\.c",
+    "cublasLt.h": r"kernels/cuda/cublas\.c",
+    "dlfcn.h": r"(engine/cuda_library|kernels/cuda/cublas)\.c",
     "cmocka.h": r"tests/.*",
 }
 BANNED = r"strcpy|strcat|sprintf|vsprintf|strtok|gets|atoi|atol|atof|alloca"
@@ -88,6 +93,15 @@ def doors(files):
                 yield file.path, where, f"<{found.group(1)}> belongs in {door}"
 
 
+def cuda_calls(files):
+    """The CUDA runtime is called by kernels/cuda/cuda_api.c alone, which checks and counts."""
+    for file in c_files(files):
+        if file.path == "kernels/cuda/cuda_api.c":
+            continue
+        for found in re.finditer(r"\bcuda[A-Z]\w+\s*\(|<<<", file.code):
+            yield file.path, file.line_of(found.start()), f"{found.group()} outside cuda_api.c"
+
+
 def banned(files):
     """Functions that cannot be used safely are not used."""
     for file in c_files(files):
@@ -98,7 +112,7 @@ def banned(files):
 def file_length(files):
     """No file of code has more than 1,000 lines."""
     for file in files:
-        if file.suffix in (".c", ".h", ".py", ".def") and len(file.lines) > FILE_LINES_MAX:
+        if file.suffix in (*C_SUFFIXES, ".py", ".def") and len(file.lines) > FILE_LINES_MAX:
             yield file.path, 0, f"has {len(file.lines)} lines"
 
 
@@ -119,7 +133,7 @@ def columns(files):
     """No line is wider than 100 columns, a row of a table in a .def file excepted, which may take
     160; none ends in a blank or holds a tab."""
     for file in files:
-        if file.suffix not in (".c", ".h", ".def", ".py"):
+        if file.suffix not in (*C_SUFFIXES, ".def", ".py"):
             continue
         for number, line in enumerate(file.lines, 1):
             row = file.suffix == ".def" and not line.startswith(("/*", " *"))
@@ -179,6 +193,7 @@ def guards(files):
 RULES = [
     floors,
     doors,
+    cuda_calls,
     banned,
     file_length,
     function_length,

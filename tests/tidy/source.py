@@ -6,7 +6,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ("config", "kernels", "engine", "scheduler", "server")
-C_SUFFIXES = (".c", ".h")
+C_SUFFIXES = (".c", ".h", ".cu", ".cuh")
 
 # A comment, a string or a character constant, whichever begins first.
 LEXEME = re.compile(
