@@ -30,7 +30,8 @@ struct grammar_range {
     uint32_t last;
 };
 
-/* `node_max` bounds the nodes, and so the memory (hostile input). */
+/* `node_max` bounds the nodes, and so the memory (hostile input): children and ranges to 8 for each
+ * node of it, bytes of literals and names to 64. */
 int grammar_open(uint32_t node_max, struct grammar **ret_grammar, struct fault *fault);
 void grammar_close(struct grammar *grammar); /* NULL is fine */
 
@@ -45,7 +46,8 @@ int32_t grammar_choice(struct grammar *grammar, const int32_t *nodes, size_t cou
 /* 0 <= low <= high, or high == GRAMMAR_UNBOUNDED. Counted, not copied `high` times. */
 int32_t grammar_repeat(struct grammar *grammar, int32_t node, int32_t low, int32_t high);
 
-/* Rules may be referred to before they are defined, and recursively. Returns the rule's number. */
+/* Rules may be referred to before they are defined, and recursively. Every call makes a new rule
+ * and returns its number; the name is for messages only. A rule is defined once. */
 int32_t grammar_rule(struct grammar *grammar, const char *name);
 int32_t grammar_reference(struct grammar *grammar, int32_t rule); /* a node */
 int grammar_define(struct grammar *grammar, int32_t rule, int32_t node);
