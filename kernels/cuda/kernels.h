@@ -71,7 +71,7 @@ struct cuda_prefill_tile {
 /* Scratch that decode attention needs for at most `sequences` segments, in bytes; zeroed once by
  * the caller before the first use, and left so by each call. */
 uint64_t cuda_attention_scratch(const struct cuda_properties *properties, uint32_t heads,
-                                uint32_t head_size, uint32_t sequences);
+                                uint32_t kv_heads, uint32_t head_size, uint32_t sequences);
 
 /* Attention of `sequences` segments (from args->segments[0] on) of at most one token each. The
  * work is divided on the device from the segments' own positions, the same way in every layer:
