@@ -183,13 +183,23 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call SAY,cc  )$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
+# The shapes of --random-weights, as rows of C: {name, text}.
+SHAPES := $(sort $(wildcard config/shapes/*.json))
+$(BUILD)/obj/engine/shape.o: CPPFLAGS += -I$(BUILD)/made
+$(BUILD)/obj/engine/shape.o: $(BUILD)/made/engine/shapes.inc
+$(BUILD)/made/engine/shapes.inc: $(SHAPES) Makefile
+	@mkdir -p $(@D)
+	@for file in $(SHAPES); do \
+	    printf '{"%s",\n' "$$(basename $$file .json)"; \
+	    sed 's/[\"]/\\&/g; s/^/ "/; s/$$/\\n"/' $$file; echo '},'; done > $@
+
 # ---- CUDA ---------------------------------------------------------------------------------------
 
 # The backend and its kernels, with the few files of the lower floors that they use, in one shared
 # object that the binary opens when there is a GPU. The CUDA runtime is linked in; cuBLAS is opened at
 # run time.
 CUDA_USED := config/base/fault.c config/base/utf8.c config/base/clock.c kernels/dtype.c engine/forward.c \
-             engine/request_table.c
+             engine/request_table.c engine/weight_part.c kernels/cpu/dequant_ref.c
 CUDA_CU := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_OBJECTS := $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o) $(patsubst %.c,$(BUILD)/cuda/%.o,$(CUDA_C) $(CUDA_USED))
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden \

@@ -10,6 +10,8 @@
 
 #include "engine/model.h"
 
+enum { ARCH_NAME_BYTES = 96 };
+
 /* A size that the file's metadata fixes; see arch_weight. */
 enum arch_dim {
     DIM_ONE,
@@ -25,6 +27,7 @@ enum arch_dim {
 /* Where in struct model or struct layer a tensor goes: the weight's offset and which part of it. */
 struct arch_weight {
     const char *name;     /* in GGUF; "%u" is the layer's number: one for each layer */
+    const char *hf_name;  /* in Transformers' checkpoints; NULL: not stored there */
     size_t weight_offset; /* of the struct weight */
     uint32_t part;
     enum arch_dim rows;
@@ -41,12 +44,23 @@ struct arch {
     const char *name; /* general.architecture */
     enum norm_kind norm;
     enum ffn_kind ffn;
-    enum rope_kind rope;
+    enum rope_kind rope; /* of GGUF's files; Transformers' are all ROPE_HALVES */
     const struct arch_weight *weights;
     uint32_t weight_count;
 };
 
 /* The row of that name. E_UNSUPPORTED names the known ones and the closest. */
 int arch_find(struct gguf_string name, const struct arch **ret_arch, struct fault *fault);
+
+/* The size of that dimension in this model. */
+uint32_t arch_dim_value(const struct model *model, enum arch_dim dim);
+/* The weight that a line of the row describes, in the model or in its layer. */
+struct weight *arch_weight_at(const struct arch_weight *line, struct model *model, uint32_t layer);
+/* Appends the part that the line describes to its weight, whose rows and columns it sets, and
+ * counts it in the model's parameters. The part's rows are set here. */
+void arch_weight_add(const struct arch_weight *line, struct model *model, struct weight *weight,
+                     struct weight_part part);
+/* `format` is one of a line's names; its "%u" becomes the layer's number. */
+void arch_weight_name(const char *format, uint32_t layer, char name[static ARCH_NAME_BYTES]);
 
 #endif

@@ -3,7 +3,7 @@
  * The same walk over the model is made twice: to learn how many bytes everything takes (for the
  * memory plan, without reading a weight) and to place it. Packing is divided among the pool's
  * threads, matrix by matrix. Formats without a packed form of their own stay in the mapped file
- * (PACK_RAW). */
+ * (PACK_RAW). Random weights are made 16 rows at a time, by the thread that packs them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #include "config/base/clock.h"
 #include "engine/cpu_internal.h"
-#include "kernels/cpu/dequant.h"
+#include "engine/weight_part.h"
 
 enum { HUGE_PAGE = 2 << 20, REPORT_NS = 50 * 1000 * 1000 };
 
@@ -55,6 +55,8 @@ struct loader {
     struct cpu_weights *weights;
     struct pool *pool;
     const struct engine_progress *progress;
+    struct region rows; /* for each thread, 16 rows of random weights before they are packed */
+    size_t rows_bytes;  /* of one thread */
     uint64_t done;
     uint64_t total;
     uint64_t began_ns;
@@ -64,12 +66,26 @@ struct loader {
 /* One matrix for the pool: group g goes to `to` + slot(g) x group_bytes, in chunks of `together`
  * groups at distance `step` chunks. */
 struct packing {
+    const struct loader *loader;
     const struct packed *packed;
-    const void *source;
+    const struct weight_part *part;
     uint8_t *to;
     uint32_t together;
     uint32_t step;
 };
+
+static void pack_random(const struct packing *packing, uint32_t group, uint32_t seat, uint8_t *to)
+{
+    struct packed alone = *packing->packed;
+    uint8_t *rows = packing->loader->rows.data + seat * packing->loader->rows_bytes;
+
+    alone.rows -= group * GROUP_ROWS;
+    if (alone.rows > GROUP_ROWS)
+        alone.rows = GROUP_ROWS;
+    weight_part_read(packing->part, alone.columns, group * GROUP_ROWS, alone.rows, alone.type,
+                     rows);
+    packed_group(&alone, rows, 0, to);
+}
 
 static void pack_share(void *data, const struct pool_seat *seat)
 {
@@ -80,9 +96,12 @@ static void pack_share(void *data, const struct pool_seat *seat)
     for (uint64_t g = first; g < end; g++) {
         uint64_t slot =
             g / packing->together * packing->together * packing->step + g % packing->together;
+        uint8_t *to = packing->to + slot * packing->packed->group_bytes;
 
-        packed_group(packing->packed, packing->source, (uint32_t)g,
-                     packing->to + slot * packing->packed->group_bytes);
+        if (packing->part->data)
+            packed_group(packing->packed, packing->part->data, (uint32_t)g, to);
+        else
+            pack_random(packing, (uint32_t)g, seat->index, to);
     }
 }
 
@@ -99,10 +118,10 @@ static void report(struct loader *loader, uint64_t bytes)
                              clock_seconds(now - loader->began_ns));
 }
 
-static void pack(struct loader *loader, const struct packed *packed, const void *source,
+static void pack(struct loader *loader, const struct packed *packed, const struct weight_part *part,
                  uint8_t *to, uint32_t together, uint32_t step)
 {
-    struct packing packing = {packed, source, to, together, step};
+    struct packing packing = {loader, packed, part, to, together, step};
 
     pool_run(loader->pool, pack_share, &packing);
     report(loader, packed->rows * dtype_bytes(packed->type, packed->columns));
@@ -116,7 +135,7 @@ static struct packed place_part(struct loader *loader, const struct weight_part 
 
     packed.data = packed.pack == PACK_RAW ? part->data : to;
     if (to && packed.pack != PACK_RAW)
-        pack(loader, &packed, part->data, to, packed.groups ? packed.groups : 1, 1);
+        pack(loader, &packed, part, to, packed.groups ? packed.groups : 1, 1);
     return packed;
 }
 
@@ -147,8 +166,8 @@ static void place_gate_up(struct loader *loader, const struct weight *weight,
     }
     to = carve_take(&loader->carve, 2 * groups, one.group_bytes);
     if (to) {
-        pack(loader, &one, gate->data, to, GROUPS_PER_BLOCK, 2);
-        pack(loader, &one, up->data, to + GROUPS_PER_BLOCK * one.group_bytes, GROUPS_PER_BLOCK, 2);
+        pack(loader, &one, gate, to, GROUPS_PER_BLOCK, 2);
+        pack(loader, &one, up, to + GROUPS_PER_BLOCK * one.group_bytes, GROUPS_PER_BLOCK, 2);
     }
     layer->gate = one;
     layer->gate.rows = 2 * groups * GROUP_ROWS;
@@ -174,10 +193,28 @@ static const float *place_vector(struct loader *loader, const struct weight *wei
     for (uint32_t i = 0; i < weight->part_count && to; i++) {
         size_t count = (size_t)weight->parts[i].rows * weight->columns;
 
-        dequant_row(weight->parts[i].type, weight->parts[i].data, count, to + at);
+        weight_part_read(&weight->parts[i], weight->columns, 0, weight->parts[i].rows, DT_F32,
+                         to + at);
         at += (count + each - 1) / each * each;
     }
     return to;
+}
+
+struct copying {
+    const struct weight_part *part;
+    uint32_t columns;
+    uint8_t *to;
+};
+
+static void copy_share(void *data, const struct pool_seat *seat)
+{
+    const struct copying *copying = data;
+    const struct weight_part *part = copying->part;
+    uint64_t first, end;
+
+    pool_share(seat, part->rows, 1, &first, &end);
+    weight_part_read(part, copying->columns, (uint32_t)first, (uint32_t)(end - first), part->type,
+                     copying->to + first * dtype_bytes(part->type, copying->columns));
 }
 
 /* The head's rows serve look-ups too where they are the embedding; other embeddings are copied as
@@ -189,15 +226,19 @@ static void place_embedding(struct loader *loader, const struct model *model)
     size_t bytes = part->rows * dtype_bytes(part->type, model->embedding.columns);
     uint8_t *to;
 
-    if (model->head.parts[0].data == part->data) {
+    if (weight_part_same(&model->head.parts[0], part)) {
         *embedding = loader->weights->head.parts[0];
         return;
     }
     *embedding = packed_shape(part->type, part->rows, model->embedding.columns);
     embedding->pack = PACK_RAW;
     to = carve_take(&loader->carve, bytes, 1);
-    if (to)
-        memcpy(to, part->data, bytes);
+    if (to) {
+        struct copying copying = {part, model->embedding.columns, to};
+
+        pool_run(loader->pool, copy_share, &copying);
+        report(loader, bytes);
+    }
     embedding->data = to;
 }
 
@@ -233,6 +274,24 @@ uint64_t cpu_weights_bytes(const struct model *model)
     return loader.carve.bytes;
 }
 
+/* Room for the rows of random weights; nothing where all lie in a file. */
+static int open_rows(struct loader *loader, const struct model *model, struct fault *fault)
+{
+    const struct weight_part *part = &model->embedding.parts[0];
+    const uint32_t columns[] = {model->width, model->heads * model->head_size, model->ffn_width};
+    size_t bytes;
+
+    if (part->data)
+        return 0;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        bytes = GROUP_ROWS * dtype_bytes(part->type, columns[i]);
+        if (bytes > loader->rows_bytes)
+            loader->rows_bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    }
+    return region_open(&loader->rows, pool_threads(loader->pool) * loader->rows_bytes,
+                       "rows of random weights", fault);
+}
+
 int cpu_weights_load(struct cpu_weights *weights, const struct model *model, struct pool *pool,
                      const struct engine_progress *progress, struct fault *fault)
 {
@@ -250,8 +309,12 @@ int cpu_weights_load(struct cpu_weights *weights, const struct model *model, str
     r = region_open(&weights->region, cpu_weights_bytes(model), "weights", fault);
     if (r < 0)
         return r;
+    r = open_rows(&loader, model, fault);
+    if (r < 0)
+        return r;
     loader.carve.base = weights->region.data;
     walk(&loader, model);
+    region_close(&loader.rows);
     if (progress->report)
         progress->report(progress->data, "loading weights", loader.total, loader.total,
                          clock_seconds(clock_now() - loader.began_ns));

@@ -170,7 +170,7 @@ static void find_end_tokens(struct engine *engine)
                                        "tokenizer.ggml.eom_token_id"};
 
     engine->limits.end_tokens = engine->end_tokens;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && engine->gguf; i++) {
         uint64_t token;
 
         if (gguf_get_u64(engine->gguf, keys[i], &token, NULL) == 1)
@@ -189,8 +189,13 @@ static void find_end_tokens(struct engine *engine)
 static int open_tokenizer(struct engine *engine, struct fault *fault)
 {
     struct gguf_string kind;
-    int r = gguf_get_string(engine->gguf, "tokenizer.ggml.model", &kind, &engine->tokenizer_fault);
+    int r;
 
+    if (!engine->gguf) {
+        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "random weights come without a tokenizer");
+        return 0;
+    }
+    r = gguf_get_string(engine->gguf, "tokenizer.ggml.model", &kind, &engine->tokenizer_fault);
     if (r == 0)
         fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "%s holds no tokenizer",
                   gguf_path(engine->gguf));
@@ -215,8 +220,11 @@ static int open_tokenizer(struct engine *engine, struct fault *fault)
 static int open_model(struct engine *engine, const struct engine_options *options,
                       struct fault *fault)
 {
-    int r = gguf_open(options->model_path, &engine->gguf, fault);
+    int r;
 
+    if (!options->model_path)
+        return model_open_random(options->random_shape, &engine->model, fault);
+    r = gguf_open(options->model_path, &engine->gguf, fault);
     if (r < 0)
         return r;
     return model_open(engine->gguf, &engine->model, fault);
@@ -372,7 +380,8 @@ static int take_memory(struct engine *engine, const struct engine_options *optio
     r = engine->ops->load(engine->backend, engine->model, fault);
     if (r < 0)
         return r;
-    gguf_rest(engine->gguf); /* the backend has its own copy of most */
+    if (engine->gguf)
+        gguf_rest(engine->gguf); /* the backend has its own copy of most */
     began = clock_now();
     r = engine->ops->reserve(engine->backend, engine->model, &engine->limits, fault);
     if (r < 0)
@@ -464,6 +473,11 @@ const struct engine_limits *engine_limits(const struct engine *engine)
 const struct engine_memory *engine_memory(const struct engine *engine)
 {
     return &engine->memory;
+}
+
+const char *engine_model_name(const struct engine *engine)
+{
+    return engine->model->name;
 }
 
 const char *engine_device_name(const struct engine *engine)

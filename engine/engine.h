@@ -35,7 +35,8 @@ struct engine_progress {
 };
 
 struct engine_options {
-    const char *model_path; /* a GGUF file */
+    const char *model_path;   /* a GGUF file; NULL: random weights of `random_shape` */
+    const char *random_shape; /* model_open_random() */
     enum engine_device device;
     uint32_t threads;     /* 0 = as many as affinity and the cgroup's quota allow */
     uint32_t max_batch;   /* rows */
@@ -79,8 +80,10 @@ void engine_close(struct engine *engine); /* NULL is fine; waits for steps in fl
 
 const struct engine_limits *engine_limits(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
+const char *engine_model_name(const struct engine *engine);  /* the shape's, or in the file */
 const char *engine_device_name(const struct engine *engine); /* "cpu (2 threads, avx512-vnni)" */
-/* The model file, for the tokenizer and templates; lives as long as the engine. */
+/* The model file, for the tokenizer and templates; lives as long as the engine. NULL: the weights
+ * are random. */
 const struct gguf *engine_gguf(const struct engine *engine);
 /* The file's tokenizer, immutable and the engine's own. A file without one, or with one that is not
  * read here, still opens (token ids in, token ids out): then this returns E_NOT_FOUND or

@@ -12,18 +12,7 @@
 
 #include "engine/arch.h"
 
-/* Bounds far above every known model; they keep products within 64 bits. */
-enum {
-    LAYERS_MAX = 1024,
-    WIDTH_MAX = 1 << 18,
-    HEADS_MAX = 4096,
-    HEAD_SIZE_MAX = 4096,
-    FFN_WIDTH_MAX = 1 << 20,
-    VOCABULARY_MAX = 1 << 22,
-    CONTEXT_MAX = 1 << 26,
-    KEY_BYTES = 96,
-    NAME_BYTES = 96,
-};
+enum { KEY_BYTES = 96, NAME_BYTES = 96 };
 
 /* What binding needs besides the model. */
 struct binding {
@@ -94,22 +83,22 @@ static int read_attention_sizes(const struct binding *binding)
     uint32_t value_size;
     int r;
 
-    r = read_size(binding, "attention.head_count", HEADS_MAX, &model->heads);
+    r = read_size(binding, "attention.head_count", MODEL_HEADS_MAX, &model->heads);
     if (r < 0)
         return r;
     model->kv_heads = model->heads;
-    r = read_size(binding, "attention.head_count_kv", HEADS_MAX, &model->kv_heads);
+    r = read_size(binding, "attention.head_count_kv", MODEL_HEADS_MAX, &model->kv_heads);
     if (r < 0)
         return r;
     if (model->heads % model->kv_heads != 0)
         return fault_set(binding->fault, E_CORRUPT, "%s: %u heads cannot share %u key-value heads",
                          gguf_path(binding->file), model->heads, model->kv_heads);
     model->head_size = model->width / model->heads;
-    r = read_size(binding, "attention.key_length", HEAD_SIZE_MAX, &model->head_size);
+    r = read_size(binding, "attention.key_length", MODEL_HEAD_SIZE_MAX, &model->head_size);
     if (r < 0)
         return r;
     value_size = model->head_size;
-    r = read_size(binding, "attention.value_length", HEAD_SIZE_MAX, &value_size);
+    r = read_size(binding, "attention.value_length", MODEL_HEAD_SIZE_MAX, &value_size);
     if (r < 0)
         return r;
     if (value_size != model->head_size)
@@ -155,16 +144,16 @@ static int read_sizes(const struct binding *binding)
     uint64_t experts = 0;
     int r;
 
-    r = read_size(binding, "block_count", LAYERS_MAX, &model->layer_count);
+    r = read_size(binding, "block_count", MODEL_LAYERS_MAX, &model->layer_count);
     if (r < 0)
         return r;
-    r = read_size(binding, "embedding_length", WIDTH_MAX, &model->width);
+    r = read_size(binding, "embedding_length", MODEL_WIDTH_MAX, &model->width);
     if (r < 0)
         return r;
-    r = read_size(binding, "feed_forward_length", FFN_WIDTH_MAX, &model->ffn_width);
+    r = read_size(binding, "feed_forward_length", MODEL_FFN_WIDTH_MAX, &model->ffn_width);
     if (r < 0)
         return r;
-    r = read_size(binding, "context_length", CONTEXT_MAX, &model->context);
+    r = read_size(binding, "context_length", MODEL_CONTEXT_MAX, &model->context);
     if (r < 0)
         return r;
     key_name(binding, "expert_count", key);
@@ -182,11 +171,11 @@ static int read_sizes(const struct binding *binding)
     if (!embedding)
         return fault_set(binding->fault, E_CORRUPT, "%s: the tensor token_embd.weight is missing",
                          gguf_path(binding->file));
-    if (embedding->dimensions[1] > VOCABULARY_MAX)
+    if (embedding->dimensions[1] > MODEL_VOCABULARY_MAX)
         return fault_set(binding->fault, E_CORRUPT,
                          "%s: token_embd.weight has %llu rows; more than %d tokens are not served",
                          gguf_path(binding->file), (unsigned long long)embedding->dimensions[1],
-                         VOCABULARY_MAX);
+                         MODEL_VOCABULARY_MAX);
     model->vocabulary = (uint32_t)embedding->dimensions[1];
     return 0;
 }
@@ -213,35 +202,12 @@ static int read_rope_and_norm(const struct binding *binding)
 
 /* --- tensors -------------------------------------------------------------------------------- */
 
-static uint32_t dim_value(const struct model *model, enum arch_dim dim)
-{
-    switch (dim) {
-    case DIM_WIDTH:
-        return model->width;
-    case DIM_VOCABULARY:
-        return model->vocabulary;
-    case DIM_Q:
-        return model->heads * model->head_size;
-    case DIM_KV:
-        return model->kv_heads * model->head_size;
-    case DIM_HEAD:
-        return model->head_size;
-    case DIM_FFN:
-        return model->ffn_width;
-    case DIM_ROPE:
-        return model->rope_size / 2;
-    case DIM_ONE:
-        break;
-    }
-    return 1;
-}
-
 /* A vector stands in the file as one dimension, whether it is a row or a column here. */
 static int check_tensor(const struct binding *binding, const struct arch_weight *line,
                         const char *name, const struct gguf_tensor *tensor)
 {
-    uint32_t rows = dim_value(binding->model, line->rows);
-    uint32_t columns = dim_value(binding->model, line->columns);
+    uint32_t rows = arch_dim_value(binding->model, line->rows);
+    uint32_t columns = arch_dim_value(binding->model, line->columns);
     uint64_t wanted[2] = {columns, rows};
 
     if (line->columns == DIM_ONE) {
@@ -274,18 +240,10 @@ static int bind_tensor(struct binding *binding, const struct arch_weight *line, 
                        struct weight *weight)
 {
     const struct gguf_tensor *tensor;
-    char name[NAME_BYTES];
+    char name[ARCH_NAME_BYTES];
     int r;
 
-    if (line->flags & WEIGHT_PER_LAYER) {
-        const char *number = strstr(line->name, "%u");
-
-        must(number);
-        snprintf(name, sizeof name, "%.*s%u%s", (int)(number - line->name), line->name, layer,
-                 number + 2);
-    } else {
-        snprintf(name, sizeof name, "%s", line->name);
-    }
+    arch_weight_name(line->name, layer, name);
     tensor = gguf_tensor_find(binding->file, name);
     if (!tensor) {
         if (line->flags & WEIGHT_OPTIONAL)
@@ -300,24 +258,16 @@ static int bind_tensor(struct binding *binding, const struct arch_weight *line, 
     if (weight->part_count != line->part)
         return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s stands without its fellows",
                          gguf_path(binding->file), name);
-    weight->parts[weight->part_count++] =
-        (struct weight_part){tensor->type, dim_value(binding->model, line->rows), tensor->data};
-    weight->rows += dim_value(binding->model, line->rows);
-    weight->columns = dim_value(binding->model, line->columns);
+    arch_weight_add(line, binding->model, weight,
+                    (struct weight_part){.type = tensor->type, .data = tensor->data});
     binding->bound[tensor - gguf_tensor_at(binding->file, 0)] = true;
     binding->model->weight_bytes += tensor->bytes;
-    binding->model->parameters += (uint64_t)dim_value(binding->model, line->rows) * weight->columns;
     return 1;
-}
-
-static struct weight *weight_at(void *base, size_t offset)
-{
-    return (struct weight *)(void *)((char *)base + offset);
 }
 
 static int bind_layer(struct binding *binding, uint32_t layer)
 {
-    struct layer *bound = &binding->model->layers[layer];
+    const struct layer *bound = &binding->model->layers[layer];
     int r;
 
     for (uint32_t i = 0; i < binding->arch->weight_count; i++) {
@@ -325,7 +275,7 @@ static int bind_layer(struct binding *binding, uint32_t layer)
 
         if (!(line->flags & WEIGHT_PER_LAYER))
             continue;
-        r = bind_tensor(binding, line, layer, weight_at(bound, line->weight_offset));
+        r = bind_tensor(binding, line, layer, arch_weight_at(line, binding->model, layer));
         if (r < 0)
             return r;
     }
@@ -346,7 +296,7 @@ static int bind_all(struct binding *binding)
 
         if (line->flags & WEIGHT_PER_LAYER)
             continue;
-        r = bind_tensor(binding, line, 0, weight_at(model, line->weight_offset));
+        r = bind_tensor(binding, line, 0, arch_weight_at(line, model, 0));
         if (r < 0)
             return r;
     }

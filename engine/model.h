@@ -1,6 +1,7 @@
-/* model.h -- a model as its architecture row describes it, bound to the memory of its file.
+/* model.h -- a model as its architecture row describes it, bound to the memory of its file, or
+ * with random weights that are computed where they are needed.
  *
- * Everything here is immutable after model_open() except weight.placed, which the backend fills
+ * Everything here is immutable after opening except weight.placed, which the backend fills
  * while it loads. Shapes: a weight has `rows` outputs and `columns` inputs; y[rows] =
  * W[rows][columns] x[columns].
  *
@@ -15,18 +16,32 @@
 #include "config/base/fault.h"
 #include "engine/gguf.h"
 #include "kernels/dtype.h"
+#include "kernels/random_weight.h"
 
 enum { WEIGHT_PARTS_MAX = 3 };
+
+/* Bounds far above every known model; they keep products within 64 bits. */
+enum {
+    MODEL_LAYERS_MAX = 1024,
+    MODEL_WIDTH_MAX = 1 << 18,
+    MODEL_HEADS_MAX = 4096,
+    MODEL_HEAD_SIZE_MAX = 4096,
+    MODEL_FFN_WIDTH_MAX = 1 << 20,
+    MODEL_VOCABULARY_MAX = 1 << 22,
+    MODEL_CONTEXT_MAX = 1 << 26,
+};
 
 /* Memory of the backend's device; the host cannot follow it. */
 struct device_pointer {
     uintptr_t address;
 };
 
+/* weight_part.h reads either kind. */
 struct weight_part {
     enum dtype type;
     uint32_t rows;
-    const void *data; /* in the file: `rows` rows of `columns` elements */
+    const void *data; /* in the file: `rows` rows of `columns` elements; NULL: `random` */
+    struct random_weight random;
 };
 
 struct weight {
@@ -45,7 +60,7 @@ enum rope_kind {
 enum ffn_kind { FFN_SWIGLU };
 
 struct layer {
-    struct weight attention_norm; /* [1][width], float32 in every file we read */
+    struct weight attention_norm; /* [1][width], in any float format */
     struct weight qkv;            /* parts q, k, v */
     struct weight qkv_bias;       /* parts q, k, v, columns == 1; rows 0: none */
     struct weight q_norm;         /* [1][head_size]; rows 0: none */
@@ -80,7 +95,7 @@ struct model {
     struct weight head;       /* [vocabulary][width]; the embedding's part where they are tied */
     struct weight rope_freqs; /* the file's factors, if it has any; rope_factors includes them */
     struct layer *layers;
-    uint64_t weight_bytes; /* as in the file */
+    uint64_t weight_bytes; /* as in the file, or as one would be */
     uint64_t parameters;
 };
 
@@ -88,6 +103,10 @@ struct model {
  * architecture that is not in the table (with the list and the closest), a missing tensor, a wrong
  * shape, a format that is not read (all by name). */
 int model_open(const struct gguf *file, struct model **ret_model, struct fault *fault);
+/* A model of that shape (shape.h) whose weights are random: the same at every time and place, and
+ * scaled like a trained model's, so that activations stay within their usual range. Faults: an
+ * unknown name, a file that is no config.json or describes what is not served. */
+int model_open_random(const char *shape, struct model **ret_model, struct fault *fault);
 void model_close(struct model *model); /* NULL is fine */
 
 #endif

@@ -1,5 +1,5 @@
 /* command_inspect.c -- `weft inspect MODEL`: what a model file holds, and the memory that serving
- * it would take.
+ * it would take; with --random-weights a shape in the file's place.
  *
  * What the file says is printed before anything is judged, so that a model that cannot be served
  * can still be looked at; the reason then is the command's fault. */
@@ -142,6 +142,21 @@ static int print_plan(const struct config *config, const char *path, struct faul
     return 0;
 }
 
+static int inspect_shape(const struct config *config, struct fault *fault)
+{
+    struct model *model = NULL;
+    char size[BYTES_TEXT_ROOM];
+    int r = model_open_random(config->random_weights, &model, fault);
+
+    if (r < 0)
+        return r;
+    progress_bytes_print(model->weight_bytes, size, sizeof size);
+    printf("random weights: %s of %s\n", size, dtype_get(model->embedding.parts[0].type)->name);
+    print_model(model);
+    model_close(model);
+    return print_plan(config, NULL, fault);
+}
+
 static int inspect(const struct config *config, const char *path, const struct gguf *file,
                    struct fault *fault)
 {
@@ -164,23 +179,30 @@ static int inspect(const struct config *config, const char *path, const struct g
     return print_plan(config, path, fault);
 }
 
-int command_inspect(const struct config *config, struct fault *fault)
+static int inspect_file(const struct config *config, const char *path, struct fault *fault)
 {
-    const char *path = config->operand_count > 0 ? config->operands[0] : NULL;
     struct gguf *file = NULL;
-    char found[PATH_BYTES_MAX];
-    int r;
+    int r = gguf_open(path, &file, fault);
 
-    if (!path) {
-        r = startup_model_path(config, found, sizeof found, fault);
-        if (r < 0)
-            return r;
-        path = found;
-    }
-    r = gguf_open(path, &file, fault);
     if (r == 0)
         r = inspect(config, path, file, fault);
     gguf_close(file);
+    return r;
+}
+
+int command_inspect(const struct config *config, struct fault *fault)
+{
+    struct config named = *config;
+    char found[PATH_BYTES_MAX];
+    const char *path;
+    int r;
+
+    if (config->operand_count > 0)
+        named.model = config->operands[0];
+    r = startup_source(&named, found, sizeof found, &path, fault);
+    if (r < 0)
+        return r;
+    r = path ? inspect_file(&named, path, fault) : inspect_shape(&named, fault);
     if (fflush(stdout) != 0 && r == 0)
         r = fault_errno(fault, "Cannot write to standard output");
     return r;

@@ -55,6 +55,7 @@ void startup_engine_options(const struct config *config, const char *path,
 {
     *ret_options = (struct engine_options){
         .model_path = path,
+        .random_shape = config->random_weights,
         .device = (enum engine_device)config->device,
         .threads = config->threads,
         .max_batch = config->max_batch,
@@ -68,16 +69,37 @@ void startup_engine_options(const struct config *config, const char *path,
     };
 }
 
+int startup_source(const struct config *config, char *path, size_t room, const char **ret_path,
+                   struct fault *fault)
+{
+    int r;
+
+    if (*config->random_weights) {
+        if (*config->model)
+            return fault_field(fault, E_INVALID, "random_weights",
+                               "--random-weights %.60s: a model is given too (--model %.200s); "
+                               "take one of them",
+                               config->random_weights, config->model);
+        *ret_path = NULL;
+        return 0;
+    }
+    r = startup_model_path(config, path, room, fault);
+    if (r == 0)
+        *ret_path = path;
+    return r;
+}
+
 int startup_engine_open(const struct config *config, struct progress *progress,
                         struct engine **ret_engine, struct fault *fault)
 {
     struct engine_options options;
     char path[PATH_BYTES_MAX];
+    const char *model_path;
     int r;
 
-    r = startup_model_path(config, path, sizeof path, fault);
+    r = startup_source(config, path, sizeof path, &model_path, fault);
     if (r < 0)
         return r;
-    startup_engine_options(config, path, progress, &options);
+    startup_engine_options(config, model_path, progress, &options);
     return engine_open(&options, ret_engine, fault);
 }

@@ -13,7 +13,12 @@
  * ~/.cache/weft). E_NOT_FOUND says what to do when there is neither. */
 int startup_model_path(const struct config *config, char *ret_path, size_t room,
                        struct fault *fault);
-/* The options of an engine; `path` is lent to them. `progress` may be NULL. */
+/* The same where --random-weights is known: *ret_path is then NULL, else `path`, which it fills.
+ * E_INVALID: both are given. */
+int startup_source(const struct config *config, char *path, size_t room, const char **ret_path,
+                   struct fault *fault);
+/* The options of an engine; `path` (NULL: --random-weights) is lent to them. `progress` may be
+ * NULL. */
 void startup_engine_options(const struct config *config, const char *path,
                             struct progress *progress, struct engine_options *ret_options);
 /* Both, and engine_open(). */

@@ -59,6 +59,16 @@ static inline uint16_t f16_from_float(float value)
     return (uint16_t)(sign | (rest - 0x38000000) >> 13);
 }
 
+/* To nearest, ties to even; too large becomes infinite. */
+static inline uint16_t bf16_from_float(float value)
+{
+    uint32_t bits = float_bits(value);
+
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40); /* not a number stays one */
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 /* A 16-bit number at any address. */
 static inline uint16_t load_u16(const void *from)
 {

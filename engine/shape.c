@@ -1,0 +1,100 @@
+/* shape.c -- see shape.h. The Makefile turns config/shapes into engine/shapes.inc: a row
+ * {name, text} for each file. */
+#include "engine/shape.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/base/buf.h"
+
+#define COUNT_OF(array_) (sizeof(array_) / sizeof((array_)[0]))
+
+enum { FILE_BYTES_MAX = 1 << 20, PIECE_BYTES = 4096 };
+
+static const struct {
+    const char *name;
+    const char *text;
+} shapes[] = {
+#include "engine/shapes.inc"
+};
+
+static int read_file(const char *path, struct buf *text, struct fault *fault)
+{
+    FILE *stream = fopen(path, "rbe");
+    char piece[PIECE_BYTES];
+    size_t bytes;
+    int r = 0;
+
+    if (!stream)
+        return fault_errno(fault, "cannot open %.300s", path);
+    errno = 0;
+    while (!buf_failed(text) && (bytes = fread(piece, 1, sizeof piece, stream)) > 0)
+        buf_put(text, piece, bytes);
+    if (ferror(stream))
+        r = fault_errno(fault, "cannot read %.300s", path);
+    else if (buf_failed(text))
+        r = fault_set(fault, E_TOO_LARGE, "%.300s is larger than %d bytes", path, FILE_BYTES_MAX);
+    fclose(stream);
+    return r;
+}
+
+/* "a/b/c.json" -> "c", "a/b/config.json" -> "b". */
+static void name_file(const char *path, char ret_name[static SHAPE_NAME_BYTES])
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path, *end = base + strlen(base);
+
+    if (strcmp(base, "config.json") == 0 && slash && slash > path) {
+        end = slash;
+        base = slash;
+        while (base > path && base[-1] != '/')
+            base--;
+    } else if (end - base > 5 && strcmp(end - 5, ".json") == 0) {
+        end -= 5;
+    }
+    gguf_string_print((struct gguf_string){base, (size_t)(end - base)}, ret_name, SHAPE_NAME_BYTES);
+}
+
+static int unknown(const char *shape, struct fault *fault)
+{
+    char known[384];
+    struct buf names;
+
+    buf_init_fixed(&names, known, sizeof known);
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        buf_format(&names, "%s%s", i ? ", " : "", shapes[i].name);
+    return fault_set(fault, E_NOT_FOUND,
+                     "there is no shape '%.60s'; known ones are %s, and any config.json by its "
+                     "path",
+                     shape, buf_string(&names));
+}
+
+int shape_read(const char *shape, struct hf_config *ret_config,
+               char ret_name[static SHAPE_NAME_BYTES], struct fault *fault)
+{
+    size_t bytes = strlen(shape);
+    struct buf text;
+    int r;
+
+    if (!strchr(shape, '/') && !(bytes > 5 && strcmp(shape + bytes - 5, ".json") == 0)) {
+        for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+            if (strcmp(shape, shapes[i].name) != 0)
+                continue;
+            snprintf(ret_name, SHAPE_NAME_BYTES, "%s", shape);
+            return hf_config_read(shapes[i].text, strlen(shapes[i].text), ret_config, fault);
+        }
+        return unknown(shape, fault);
+    }
+    buf_init(&text, FILE_BYTES_MAX);
+    r = read_file(shape, &text, fault);
+    if (r == 0) {
+        r = hf_config_read(buf_string(&text), text.bytes, ret_config, fault);
+        if (r < 0)
+            fault_prefix(fault, "%.300s", shape);
+    }
+    if (r == 0)
+        name_file(shape, ret_name);
+    buf_fini(&text);
+    return r;
+}

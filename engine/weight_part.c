@@ -1,0 +1,91 @@
+/* weight_part.c -- see weight_part.h. What is neither copied nor random goes through floats, a
+ * piece at a time. */
+#include "engine/weight_part.h"
+
+#include <string.h>
+
+#include "kernels/cpu/dequant.h"
+#include "kernels/cpu/half.h"
+
+enum { PIECE = 1024 }; /* elements; a multiple of every format's block */
+
+static void put_floats(const float *from, uint32_t count, enum dtype type, void *to)
+{
+    if (type == DT_F32)
+        memcpy(to, from, count * sizeof *from);
+    for (uint32_t i = 0; i < count && type != DT_F32; i++) {
+        uint16_t half = type == DT_F16 ? f16_from_float(from[i]) : bf16_from_float(from[i]);
+
+        memcpy((char *)to + i * sizeof half, &half, sizeof half);
+    }
+}
+
+/* As the part stores them: a weight that is random in BF16 has no more digits in F32. */
+static void make_floats(const struct weight_part *part, uint64_t index, uint32_t count, float *to)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (part->type == DT_BF16)
+            to[i] = float_from_bf16(random_weight_bf16(part->random, index + i));
+        else
+            to[i] = random_weight_value(part->random, index + i);
+    }
+    for (uint32_t i = 0; i < count && part->type == DT_F16; i++)
+        to[i] = float_from_f16(f16_from_float(to[i]));
+}
+
+static void read_random(const struct weight_part *part, uint64_t index, uint64_t count,
+                        enum dtype type, void *to)
+{
+    float piece[PIECE];
+    char *at = to;
+
+    must(part->type == DT_F32 || part->type == DT_F16 || part->type == DT_BF16);
+    while (count > 0) {
+        uint32_t now = count < PIECE ? (uint32_t)count : PIECE;
+
+        make_floats(part, index, now, piece);
+        put_floats(piece, now, type, at);
+        at += dtype_bytes(type, now);
+        index += now;
+        count -= now;
+    }
+}
+
+static void read_stored(const struct weight_part *part, const uint8_t *from, uint64_t count,
+                        enum dtype type, void *to)
+{
+    float piece[PIECE];
+    char *at = to;
+
+    while (count > 0) {
+        uint32_t now = count < PIECE ? (uint32_t)count : PIECE;
+
+        dequant_row(part->type, from, now, piece);
+        put_floats(piece, now, type, at);
+        from += dtype_bytes(part->type, now);
+        at += dtype_bytes(type, now);
+        count -= now;
+    }
+}
+
+void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t first_row,
+                      uint32_t rows, enum dtype type, void *to)
+{
+    uint64_t first = (uint64_t)first_row * columns, count = (uint64_t)rows * columns;
+    const uint8_t *from = part->data;
+
+    must(type == part->type || type == DT_F32 || type == DT_F16 || type == DT_BF16);
+    must((uint64_t)first_row + rows <= part->rows);
+    if (!from)
+        read_random(part, first, count, type, to);
+    else if (type == part->type)
+        memcpy(to, from + dtype_bytes(type, first), dtype_bytes(type, count));
+    else
+        read_stored(part, from + dtype_bytes(part->type, first), count, type, to);
+}
+
+bool weight_part_same(const struct weight_part *a, const struct weight_part *b)
+{
+    return a->data == b->data && a->type == b->type && a->rows == b->rows &&
+           (a->data || a->random.seed == b->random.seed);
+}

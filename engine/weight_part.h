@@ -1,0 +1,14 @@
+/* weight_part.h -- rows of a weight, whether they lie in a file or are random. Any thread. */
+#ifndef WEFT_WEIGHT_PART_H
+#define WEFT_WEIGHT_PART_H
+
+#include "engine/model.h"
+
+/* Writes rows `first_row` .. + `rows` - 1 of the part, each of `columns` elements, to `to` without
+ * gaps, as `type`: the part's own, or DT_F32, DT_F16, DT_BF16 (to nearest, ties to even). */
+void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t first_row,
+                      uint32_t rows, enum dtype type, void *to);
+/* Do both name the same weights, as head and embedding do where they are tied? */
+bool weight_part_same(const struct weight_part *a, const struct weight_part *b);
+
+#endif

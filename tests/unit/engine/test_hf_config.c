@@ -1,0 +1,283 @@
+/* Protects the reading of config.json: sizes, defaults and rotary scaling are those of
+ * Transformers, both of its spellings are read, and what is missing, of another type, absurd or not
+ * built here is refused by its key. */
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/hf_config.h"
+#include "engine/shape.h"
+#include "tests/lib/failing_malloc.h"
+
+#define SIZES                                                               \
+    "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"vocab_size\":256"
+
+enum { TEXT_BYTES = 4096 };
+
+static int read_text(const char *text, struct hf_config *config, struct fault *fault)
+{
+    memset(config, 0, sizeof *config);
+    return hf_config_read(text, strlen(text), config, fault);
+}
+
+/* {"architectures":["NAME"], SIZES, more} */
+static int read_more(const char *class_name, const char *more, struct hf_config *config,
+                     struct fault *fault)
+{
+    char text[TEXT_BYTES];
+
+    snprintf(text, sizeof text, "{\"architectures\":[\"%s\"]," SIZES "%s}", class_name, more);
+    return read_text(text, config, fault);
+}
+
+static void opens(const char *class_name, const char *more, struct hf_config *config)
+{
+    struct fault fault = {0};
+
+    if (read_more(class_name, more, config, &fault) < 0)
+        fail_msg("%s: %s", more, fault.message);
+}
+
+static void refuses(const char *more, int code, const char *key)
+{
+    struct hf_config config;
+    struct fault fault = {0};
+    int r = read_more("LlamaForCausalLM", more, &config, &fault);
+
+    if (r != code || !strstr(fault.message, key))
+        fail_msg("%s: code %d, \"%s\"; expected %d and \"%s\"", more, r, fault.message, code, key);
+    assert_null(config.arch); /* untouched */
+}
+
+static void takes_defaults_of_each_class(void **state)
+{
+    struct hf_config config;
+
+    (void)state;
+    opens("LlamaForCausalLM", "", &config);
+    assert_string_equal(config.arch->name, "llama");
+    assert_int_equal(config.sizes.rope, ROPE_HALVES); /* not GGUF's order */
+    assert_int_equal(config.sizes.width, 64);
+    assert_int_equal(config.sizes.layer_count, 2);
+    assert_int_equal(config.sizes.heads, 4);
+    assert_int_equal(config.sizes.kv_heads, 4);
+    assert_int_equal(config.sizes.head_size, 16);
+    assert_int_equal(config.sizes.rope_size, 16);
+    assert_int_equal(config.sizes.ffn_width, 96);
+    assert_int_equal(config.sizes.vocabulary, 256);
+    assert_int_equal(config.sizes.context, 2048);
+    assert_true(config.sizes.attention_scale == 0.25f);
+    assert_true(config.sizes.norm_epsilon == 1e-6f);
+    assert_true(config.sizes.rope_base == 10000.0f);
+    assert_int_equal(config.type, DT_F32);
+    assert_false(config.tied);
+    assert_int_equal(config.end_count, 0);
+
+    opens("MistralForCausalLM", ",\"num_key_value_heads\":2,\"sliding_window\":null", &config);
+    assert_string_equal(config.arch->name, "llama");
+    assert_int_equal(config.sizes.context, 131072);
+    opens("Qwen3ForCausalLM", ",\"num_key_value_heads\":2", &config);
+    assert_string_equal(config.arch->name, "qwen3");
+    assert_int_equal(config.sizes.head_size, 128);
+    assert_int_equal(config.sizes.context, 32768);
+}
+
+static void reads_what_is_given(void **state)
+{
+    struct hf_config config;
+
+    (void)state;
+    opens("LlamaForCausalLM",
+          ",\"num_key_value_heads\":2,\"head_dim\":32,\"max_position_embeddings\":512,"
+          "\"rms_norm_eps\":1e-5,\"rope_theta\":500000,\"tie_word_embeddings\":true,"
+          "\"torch_dtype\":\"bfloat16\",\"eos_token_id\":[2,7,300],\"use_cache\":true",
+          &config);
+    assert_int_equal(config.sizes.kv_heads, 2);
+    assert_int_equal(config.sizes.head_size, 32);
+    assert_int_equal(config.sizes.context, 512);
+    assert_true(config.sizes.norm_epsilon == 1e-5f);
+    assert_true(config.sizes.rope_base == 500000.0f);
+    assert_true(config.tied);
+    assert_int_equal(config.type, DT_BF16);
+    assert_int_equal(config.end_count, 2); /* 300 is outside the vocabulary */
+    assert_int_equal(config.end_tokens[1], 7);
+    opens("LlamaForCausalLM", ",\"dtype\":\"float16\",\"eos_token_id\":0", &config);
+    assert_int_equal(config.type, DT_F16);
+    assert_int_equal(config.end_count, 1);
+}
+
+static void scales_the_rotary_frequencies(void **state)
+{
+    struct hf_config config;
+    float factors[64];
+
+    (void)state;
+    opens("LlamaForCausalLM", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}", &config);
+    hf_config_rope_factors(&config, factors);
+    assert_true(factors[0] == 4.0f && factors[7] == 4.0f);
+    opens("LlamaForCausalLM",
+          ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1000}", &config);
+    assert_true(config.sizes.rope_base == 1000.0f);
+    hf_config_rope_factors(&config, factors);
+    assert_true(factors[0] == 1.0f && factors[7] == 1.0f);
+
+    /* Llama 3.1: the first 29 pairs stay, the last 29 are stretched; between them as the file
+     * rope_freqs.weight of its conversion to GGUF says. */
+    opens("LlamaForCausalLM",
+          ",\"head_dim\":128,\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\","
+          "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+          "\"original_max_position_embeddings\":8192}",
+          &config);
+    hf_config_rope_factors(&config, factors);
+    for (int i = 0; i <= 28; i++)
+        assert_true(factors[i] == 1.0f);
+    assert_true(fabsf(factors[29] - 1.207484f) < 1e-4f);
+    assert_true(fabsf(factors[32] - 2.694530f) < 1e-4f);
+    for (int i = 35; i < 64; i++)
+        assert_true(factors[i] == 8.0f);
+}
+
+static void refuses_by_the_key(void **state)
+{
+    static const char *const required[] = {"hidden_size", "num_hidden_layers",
+                                           "num_attention_heads", "intermediate_size",
+                                           "vocab_size"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+        char text[TEXT_BYTES] = "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}";
+        struct hf_config config;
+        struct fault fault = {0};
+        char *key = strstr(text, required[i]);
+
+        assert_non_null(key);
+        *key = '_'; /* a key that nobody knows */
+        assert_int_equal(read_text(text, &config, &fault), E_INVALID);
+        assert_non_null(strstr(fault.message, required[i]));
+        assert_string_equal(fault.field, required[i]);
+    }
+    refuses(",\"hidden_size\":\"64\"", E_INVALID, "hidden_size");
+    refuses(",\"hidden_size\":0", E_INVALID, "hidden_size");
+    refuses(",\"hidden_size\":-64", E_INVALID, "hidden_size");
+    refuses(",\"hidden_size\":64.5", E_INVALID, "hidden_size");
+    refuses(",\"hidden_size\":1000000", E_INVALID, "hidden_size");
+    refuses(",\"hidden_size\":66", E_INVALID, "head_dim"); /* no multiple of the heads */
+    refuses(",\"num_hidden_layers\":100000", E_INVALID, "num_hidden_layers");
+    refuses(",\"vocab_size\":4294967297", E_INVALID, "vocab_size");
+    refuses(",\"max_position_embeddings\":true", E_INVALID, "max_position_embeddings");
+    refuses(",\"num_key_value_heads\":3", E_INVALID, "num_key_value_heads");
+    refuses(",\"head_dim\":15", E_INVALID, "head_dim");
+    refuses(",\"rms_norm_eps\":\"1e-5\"", E_INVALID, "rms_norm_eps");
+    refuses(",\"rms_norm_eps\":0", E_INVALID, "rms_norm_eps");
+    refuses(",\"rope_theta\":0.5", E_INVALID, "rope_theta");
+    refuses(",\"tie_word_embeddings\":1", E_INVALID, "tie_word_embeddings");
+    refuses(",\"eos_token_id\":\"</s>\"", E_INVALID, "eos_token_id");
+    refuses(",\"rope_scaling\":7", E_INVALID, "rope_scaling");
+    refuses(",\"rope_scaling\":{\"type\":\"linear\"}", E_INVALID, "factor");
+    refuses(",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+            "\"high_freq_factor\":1}",
+            E_INVALID, "high_freq_factor");
+    refuses(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8}", E_UNSUPPORTED, "yarn");
+    refuses(",\"torch_dtype\":\"float8_e4m3fn\"", E_UNSUPPORTED, "torch_dtype");
+    refuses(",\"hidden_act\":\"gelu\"", E_UNSUPPORTED, "hidden_act");
+    refuses(",\"attention_bias\":true", E_UNSUPPORTED, "attention_bias");
+    refuses(",\"mlp_bias\":true", E_UNSUPPORTED, "mlp_bias");
+    refuses(",\"partial_rotary_factor\":0.5", E_UNSUPPORTED, "partial_rotary_factor");
+    refuses(",\"quantization_config\":{}", E_UNSUPPORTED, "quantization_config");
+}
+
+static void refuses_other_documents(void **state)
+{
+    struct hf_config config;
+    struct fault fault = {0};
+
+    (void)state;
+    assert_int_equal(read_text("", &config, &fault), E_INVALID);
+    assert_int_equal(read_text("[]", &config, &fault), E_INVALID);
+    assert_int_equal(read_text("{}", &config, &fault), E_INVALID);
+    assert_non_null(strstr(fault.message, "architectures"));
+    assert_int_equal(read_text("{\"architectures\":[]}", &config, &fault), E_INVALID);
+    assert_int_equal(read_text("{\"architectures\":[7]}", &config, &fault), E_INVALID);
+    assert_int_equal(read_more("BertModel", "", &config, &fault), E_UNSUPPORTED);
+    assert_non_null(strstr(fault.message, "BertModel"));
+    assert_non_null(strstr(fault.message, "LlamaForCausalLM"));
+    /* Mistral's own default window is shorter than its context. */
+    assert_int_equal(read_more("MistralForCausalLM", ",\"num_key_value_heads\":2", &config, &fault),
+                     E_UNSUPPORTED);
+    assert_string_equal(fault.field, "sliding_window");
+}
+
+static void every_shape_is_read(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t layers;
+        enum dtype type;
+    } shapes[] = {{"llama-3.1-8b", 32, DT_BF16},  {"llama-3.2-1b", 16, DT_BF16},
+                  {"llama-3.3-70b", 80, DT_BF16}, {"mistral-7b", 32, DT_BF16},
+                  {"qwen3-8b", 36, DT_BF16},      {"smollm2-135m", 30, DT_BF16}};
+    struct hf_config config;
+    struct fault fault = {0};
+    char name[SHAPE_NAME_BYTES], path[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (shape_read(shapes[i].name, &config, name, &fault) < 0)
+            fail_msg("%s: %s", shapes[i].name, fault.message);
+        assert_string_equal(name, shapes[i].name);
+        assert_int_equal(config.sizes.layer_count, shapes[i].layers);
+        assert_int_equal(config.type, shapes[i].type);
+        snprintf(path, sizeof path, "config/shapes/%s.json", shapes[i].name);
+        assert_int_equal(shape_read(path, &config, name, &fault), 0);
+        assert_string_equal(name, shapes[i].name);
+        assert_int_equal(config.sizes.layer_count, shapes[i].layers);
+    }
+    assert_int_equal(shape_read("llama", &config, name, &fault), E_NOT_FOUND);
+    assert_non_null(strstr(fault.message, "llama-3.1-8b, llama-3.2-1b"));
+    assert_int_equal(shape_read("./missing/config.json", &config, name, &fault), -ENOENT);
+    assert_int_equal(shape_read("config/shapes/", &config, name, &fault), -EISDIR);
+    assert_int_equal(shape_read("./Makefile", &config, name, &fault), E_INVALID);
+    assert_non_null(strstr(fault.message, "./Makefile: "));
+}
+
+static void survives_failing_allocations(void **state)
+{
+    struct hf_config config;
+    char name[SHAPE_NAME_BYTES];
+    int failures = 0;
+
+    (void)state;
+    for (uint64_t nth = 1;; nth++) {
+        struct fault fault = {0};
+        int r;
+
+        failing_malloc_arm(nth);
+        r = shape_read("config/shapes/llama-3.1-8b.json", &config, name, &fault);
+        if (!failing_malloc_disarm()) {
+            assert_int_equal(r, 0);
+            break;
+        }
+        failures += r < 0;
+        assert_true(r == 0 || fault.code == r);
+    }
+    assert_true(failures > 0); /* jansson has an allocator of its own */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_defaults_of_each_class),  cmocka_unit_test(reads_what_is_given),
+        cmocka_unit_test(scales_the_rotary_frequencies), cmocka_unit_test(refuses_by_the_key),
+        cmocka_unit_test(refuses_other_documents),       cmocka_unit_test(every_shape_is_read),
+        cmocka_unit_test(survives_failing_allocations),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
