@@ -185,7 +185,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 
 # The shapes of --random-weights, as rows of C: {name, text}.
 SHAPES := $(sort $(wildcard config/shapes/*.json))
-$(BUILD)/obj/engine/shape.o: CPPFLAGS += -I$(BUILD)/made
+$(BUILD)/obj/engine/shape.o: private CPPFLAGS += -I$(BUILD)/made
 $(BUILD)/obj/engine/shape.o: $(BUILD)/made/engine/shapes.inc
 $(BUILD)/made/engine/shapes.inc: $(SHAPES) Makefile
 	@mkdir -p $(@D)

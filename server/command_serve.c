@@ -35,7 +35,7 @@ struct serve {
     struct progress progress;
     struct listener listener;
     struct engine *engine;
-    const struct tokenizer *tokenizer; /* the engine's */
+    const struct tokenizer *tokenizer; /* the engine's; NULL: token ids only */
     struct chat_template *chat_template;
     uint64_t started_ns;
     char model_id[MODEL_ID_BYTES_MAX + 1];
@@ -47,12 +47,13 @@ static uint64_t nanoseconds(double seconds)
 }
 
 /* --served-model-name, else the file's own name without its ending: what the user typed, and unlike
- * general.name it tells one quantization from another. */
+ * general.name it tells one quantization from another. Random weights have their shape's name. */
 static void name_model(struct serve *serve, const struct config *config)
 {
-    const char *path = gguf_path(engine_gguf(serve->engine));
-    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    const char *ending = strrchr(base, '.');
+    const struct gguf *file = engine_gguf(serve->engine);
+    const char *text = file ? gguf_path(file) : engine_model_name(serve->engine);
+    const char *base = strrchr(text, '/') ? strrchr(text, '/') + 1 : text;
+    const char *ending = file ? strrchr(base, '.') : NULL;
     struct gguf_string name = {base,
                                ending && ending != base ? (size_t)(ending - base) : strlen(base)};
 
@@ -71,7 +72,8 @@ static int load_model(struct serve *serve, const struct config *config, struct f
     before_ns = clock_now();
     r = engine_tokenizer(serve->engine, &serve->tokenizer, fault);
     if (r < 0)
-        return r;
+        log_event(LOG_WARN, "no_tokenizer", LOG_STR("reason", fault->message),
+                  LOG_STR("served", "token ids"));
     r = chat_template_open_gguf(engine_gguf(serve->engine), &serve->chat_template, fault);
     if (r < 0)
         return r;
@@ -187,20 +189,23 @@ static int open_doors(struct serve *serve, const struct config *config, struct f
 /* In the log, for a supervisor, and for a person: with a line that works when pasted. */
 static void announce(const struct serve *serve)
 {
-    bool chat = chat_template_check(serve->chat_template, NULL) == 0;
+    bool chat = serve->tokenizer && chat_template_check(serve->chat_template, NULL) == 0;
+    const char *body = "\"prompt\":\"A loom is\"";
 
     log_event(LOG_INFO, "ready", LOG_STR("address", serve->listener.address),
               LOG_STR("model", serve->model_id),
               LOG_STR("device", engine_device_name(serve->engine)),
               LOG_INT("context", serve->server.openai.context),
               LOG_REAL("seconds", clock_seconds(clock_now() - serve->started_ns)));
+    if (!serve->tokenizer)
+        body = "\"prompt\":[1,2,3],\"return_token_ids\":true";
+    else if (chat)
+        body = "\"messages\":[{\"role\":\"user\",\"content\":\"What is a loom?\"}]";
     (void)printf(
         "Ready: %s on http://%s\nTry:\n  curl -N http://%s/v1/%s "
         "-H 'Content-Type: application/json' -d '{%s,\"max_tokens\":64,\"stream\":true}'\n",
         serve->model_id, serve->listener.reachable, serve->listener.reachable,
-        chat ? "chat/completions" : "completions",
-        chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"What is a loom?\"}]"
-             : "\"prompt\":\"A loom is\"");
+        chat ? "chat/completions" : "completions", body);
     (void)fflush(stdout);
     notify_supervisor("READY=1");
 }

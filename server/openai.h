@@ -19,7 +19,7 @@
 
 /* What requests are read against: immutable, shared by the prepare threads. */
 struct openai_context {
-    const struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer; /* NULL: token ids only */
     const struct chat_template *chat_template;
     const char *model_id; /* the served name */
     uint32_t context;     /* tokens a sequence may hold */

@@ -109,6 +109,10 @@ int draft_encode(struct draft *draft, uint32_t index, const char *field, const c
     size_t ceiling = draft->tokens.ceiling;
     int r;
 
+    if (!draft->context->tokenizer)
+        return draft_fault(draft, E_UNSUPPORTED, field,
+                           "This model has no tokenizer: it continues only a 'prompt' of token "
+                           "ids, such as [1, 2, 3]");
     /* A megabyte without a space is one word to a tokenizer, which it works on as a whole. */
     if (bytes > ceiling && bytes / longest_piece(draft->context->tokenizer) > ceiling)
         return too_long(draft, field, "more than ", ceiling);

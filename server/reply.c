@@ -180,6 +180,10 @@ static void take_token(struct reply *reply, struct reply_choice *choice,
         detok_feed(&choice->detok, token->token, &choice->text);
     if (choice->text.bytes > before)
         walk(reply, choice, before, out);
+    if (!reply->tokenizer && reply->wish.stream) { /* an event a token, as with text */
+        reply_entries_release(reply, choice, UINT64_MAX);
+        reply_put_chunk(reply, choice, "", 0, out);
+    }
 }
 
 /* The token that ended the choice: counted, but not part of the text unless the request asks for

@@ -137,7 +137,7 @@ extern const struct reply_shape completions_shape;
 struct reply {
     struct arena *arena; /* owns this struct too */
     const struct reply_shape *shape;
-    const struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer; /* NULL: there is no text, only ids */
     const struct stops *stops;
     struct reply_wish wish;
     char id[REPLY_ID_BYTES];

@@ -261,7 +261,8 @@ static int read_template(struct chat_template *template_, const char *text, size
 
 static int out_of_memory(const struct gguf *file, struct fault *fault)
 {
-    return fault_set(fault, E_MEMORY, "out of memory for the chat template of %s", gguf_path(file));
+    return fault_set(fault, E_MEMORY, "out of memory for the chat template of %s",
+                     file ? gguf_path(file) : "the model");
 }
 
 int chat_template_open_gguf(const struct gguf *file, struct chat_template **ret_template,
@@ -269,7 +270,7 @@ int chat_template_open_gguf(const struct gguf *file, struct chat_template **ret_
 {
     struct chat_template *template_;
     struct gguf_string text;
-    int r = gguf_get_string(file, "tokenizer.chat_template", &text, fault);
+    int r = file ? gguf_get_string(file, "tokenizer.chat_template", &text, fault) : 0;
 
     if (r < 0)
         return r;
@@ -300,7 +301,7 @@ int chat_template_check(const struct chat_template *template_, struct fault *fau
 {
     if (!template_->found)
         return fault_set(fault, E_UNSUPPORTED,
-                         "this model's file has no chat template, and this version chats by "
+                         "this model has no chat template, and this version chats by "
                          "ChatML templates only; /v1/completions works");
     if (!template_->known)
         return fault_set(fault, E_UNSUPPORTED,

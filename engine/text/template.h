@@ -23,8 +23,8 @@ struct chat_message {
     size_t content_bytes;
 };
 
-/* Reads tokenizer.chat_template. Always succeeds for a readable file: a missing or foreign template
- * is remembered, and rendering says what is wrong. */
+/* Reads tokenizer.chat_template; `file` NULL has none. Always succeeds for a readable file: a
+ * missing or foreign template is remembered, and rendering says what is wrong. */
 int chat_template_open_gguf(const struct gguf *file, struct chat_template **ret_template,
                             struct fault *fault);
 void chat_template_close(struct chat_template *template_); /* NULL is fine */

@@ -314,7 +314,7 @@ bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id)
 
 uint32_t tokenizer_count(const struct tokenizer *tokenizer)
 {
-    return tokenizer->vocabulary.count;
+    return tokenizer ? tokenizer->vocabulary.count : 0;
 }
 
 int32_t tokenizer_bos(const struct tokenizer *tokenizer)
@@ -334,6 +334,6 @@ int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *piece)
 
 uint32_t tokenizer_ends(const struct tokenizer *tokenizer, const int32_t **ret_ids)
 {
-    *ret_ids = tokenizer->ends;
-    return tokenizer->end_count;
+    *ret_ids = tokenizer ? tokenizer->ends : NULL;
+    return tokenizer ? tokenizer->end_count : 0;
 }

@@ -46,14 +46,14 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
  * */
 const char *tokenizer_piece(const struct tokenizer *tokenizer, int32_t id, size_t *ret_bytes);
 bool tokenizer_is_special(const struct tokenizer *tokenizer,
-                          int32_t id); /* control token: hidden by default */
-uint32_t tokenizer_count(const struct tokenizer *tokenizer);
-int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
+                          int32_t id);                       /* control token: hidden by default */
+uint32_t tokenizer_count(const struct tokenizer *tokenizer); /* NULL: 0 */
+int32_t tokenizer_bos(const struct tokenizer *tokenizer);    /* -1: none */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 int32_t tokenizer_find(const struct tokenizer *tokenizer,
                        const char *piece); /* a special token by name; -1 */
 /* Tokens that end generation: the file's eos and eot, and those known by name (<|im_end|>,
- * <|endoftext|> ...). */
+ * <|endoftext|> ...). NULL: none. */
 uint32_t tokenizer_ends(const struct tokenizer *tokenizer, const int32_t **ret_ids);
 
 #endif
