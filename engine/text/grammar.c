@@ -160,8 +160,7 @@ static int compare_ranges(const void *a, const void *b)
     return left->first < right->first ? -1 : left->first > right->first;
 }
 
-/* Sorts and joins in place what touches or overlaps; returns how many are left. */
-static size_t ranges_join(struct grammar_range *ranges, size_t count)
+size_t grammar_ranges_join(struct grammar_range *ranges, size_t count)
 {
     size_t kept = 0;
 
@@ -222,7 +221,7 @@ int32_t grammar_class(struct grammar *grammar, const struct grammar_range *range
         return E_MEMORY;
     for (size_t i = 0; i < count; i++)
         made = ranges_put(joined, made, ranges[i].first, ranges[i].last);
-    made = ranges_join(joined, made);
+    made = grammar_ranges_join(joined, made);
     node.count = (uint32_t)made;
     if (negated)
         node.count = (uint32_t)ranges_invert(joined, made, joined + made);

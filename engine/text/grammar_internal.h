@@ -54,6 +54,9 @@ const char *grammar_bytes(const struct grammar *grammar, const struct grammar_no
 const struct grammar_rule *grammar_rule_get(const struct grammar *grammar, uint32_t rule);
 const char *grammar_rule_name(const struct grammar *grammar, uint32_t rule);
 
+/* Sorts and joins in place what touches or overlaps; returns how many are left. */
+size_t grammar_ranges_join(struct grammar_range *ranges, size_t count);
+
 enum grammar_question {
     GRAMMAR_PRODUCTIVE, /* matches at least one text */
     GRAMMAR_NULLABLE,   /* matches the empty text */
