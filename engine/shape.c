@@ -10,7 +10,7 @@
 
 #define COUNT_OF(array_) (sizeof(array_) / sizeof((array_)[0]))
 
-enum { FILE_BYTES_MAX = 1 << 20, PIECE_BYTES = 4096 };
+enum { PIECE_BYTES = 4096 };
 
 static const struct {
     const char *name;
@@ -34,7 +34,8 @@ static int read_file(const char *path, struct buf *text, struct fault *fault)
     if (ferror(stream))
         r = fault_errno(fault, "cannot read %.300s", path);
     else if (buf_failed(text))
-        r = fault_set(fault, E_TOO_LARGE, "%.300s is larger than %d bytes", path, FILE_BYTES_MAX);
+        r = fault_set(fault, E_TOO_LARGE, "%.300s is larger than %d bytes", path,
+                      SHAPE_FILE_BYTES_MAX);
     fclose(stream);
     return r;
 }
@@ -70,31 +71,43 @@ static int unknown(const char *shape, struct fault *fault)
                      shape, buf_string(&names));
 }
 
+static bool is_path(const char *shape)
+{
+    size_t bytes = strlen(shape);
+
+    return strchr(shape, '/') || (bytes > 5 && strcmp(shape + bytes - 5, ".json") == 0);
+}
+
+int shape_text(const char *shape, struct buf *text, struct fault *fault)
+{
+    if (is_path(shape))
+        return read_file(shape, text, fault);
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        if (strcmp(shape, shapes[i].name) != 0)
+            continue;
+        buf_text(text, shapes[i].text);
+        return buf_failed(text) ? fault_set(fault, E_MEMORY, "out of memory for a shape") : 0;
+    }
+    return unknown(shape, fault);
+}
+
 int shape_read(const char *shape, struct hf_config *ret_config,
                char ret_name[static SHAPE_NAME_BYTES], struct fault *fault)
 {
-    size_t bytes = strlen(shape);
     struct buf text;
     int r;
 
-    if (!strchr(shape, '/') && !(bytes > 5 && strcmp(shape + bytes - 5, ".json") == 0)) {
-        for (size_t i = 0; i < COUNT_OF(shapes); i++) {
-            if (strcmp(shape, shapes[i].name) != 0)
-                continue;
-            snprintf(ret_name, SHAPE_NAME_BYTES, "%s", shape);
-            return hf_config_read(shapes[i].text, strlen(shapes[i].text), ret_config, fault);
-        }
-        return unknown(shape, fault);
-    }
-    buf_init(&text, FILE_BYTES_MAX);
-    r = read_file(shape, &text, fault);
+    buf_init(&text, SHAPE_FILE_BYTES_MAX);
+    r = shape_text(shape, &text, fault);
     if (r == 0) {
         r = hf_config_read(buf_string(&text), text.bytes, ret_config, fault);
         if (r < 0)
             fault_prefix(fault, "%.300s", shape);
     }
-    if (r == 0)
+    if (r == 0 && is_path(shape))
         name_file(shape, ret_name);
+    else if (r == 0)
+        snprintf(ret_name, SHAPE_NAME_BYTES, "%s", shape);
     buf_fini(&text);
     return r;
 }

@@ -4,9 +4,10 @@
 #ifndef WEFT_SHAPE_H
 #define WEFT_SHAPE_H
 
+#include "config/base/buf.h"
 #include "engine/hf_config.h"
 
-enum { SHAPE_NAME_BYTES = 128 };
+enum { SHAPE_NAME_BYTES = 128, SHAPE_FILE_BYTES_MAX = 1 << 20 };
 
 /* `shape` is the name of one that is built in, or the path of a config.json: whatever holds a slash
  * or ends in .json. *ret_name is a printable name: the built-in's, the file's without .json, or
@@ -14,5 +15,7 @@ enum { SHAPE_NAME_BYTES = 128 };
  * names; those of hf_config_read(), with the path before them. */
 int shape_read(const char *shape, struct hf_config *ret_config,
                char ret_name[static SHAPE_NAME_BYTES], struct fault *fault);
+/* The same file as it is, appended to `text`, which has a ceiling of SHAPE_FILE_BYTES_MAX. */
+int shape_text(const char *shape, struct buf *text, struct fault *fault);
 
 #endif

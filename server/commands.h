@@ -21,6 +21,7 @@ int command_tokenize(const struct config *config, struct fault *fault);
 int command_detokenize(const struct config *config, struct fault *fault);
 int command_parse(const struct config *config, struct fault *fault);
 int command_bench(const struct config *config, struct fault *fault);
+int command_save(const struct config *config, struct fault *fault);
 int command_version(const struct config *config, struct fault *fault);
 int command_docs(const struct config *config, struct fault *fault);
 

@@ -18,7 +18,7 @@ import pytest
 import tiny_model
 from weft import BINARY, ROOT
 
-COMMANDS = "serve generate inspect tokenize detokenize parse bench version docs".split()
+COMMANDS = "serve generate inspect tokenize detokenize parse bench save version docs".split()
 SECONDS_MAX = 60
 
 

@@ -1,0 +1,199 @@
+"""Protects: `weft save`. The folder is what Transformers expects of the class: names, shapes and
+types, read by the safetensors package; the values are the generator's, computed here anew; a
+failure leaves nothing behind.
+"""
+
+import json
+import resource
+import signal
+import subprocess
+
+import numpy
+import pytest
+import safetensors
+
+from test_cli import assert_refused, environment, weft
+from weft import BINARY
+
+SIZES = {
+    "hidden_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "intermediate_size": 100,
+    "vocab_size": 1003,
+    "max_position_embeddings": 512,
+}
+NUMPY_TYPES = {"F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16}
+
+
+def expected_tensors(config):
+    """Name to shape, as LlamaForCausalLM and Qwen3ForCausalLM of Transformers store them."""
+    width, ffn = config["hidden_size"], config["intermediate_size"]
+    vocabulary = config["vocab_size"]
+    heads = config["num_attention_heads"]
+    head = config.get("head_dim", width // heads)
+    kv = config["num_key_value_heads"] * head
+    shapes = {"model.embed_tokens.weight": [vocabulary, width], "model.norm.weight": [width]}
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = [vocabulary, width]
+    for layer in range(config["num_hidden_layers"]):
+        inside = {
+            "input_layernorm": [width],
+            "post_attention_layernorm": [width],
+            "self_attn.q_proj": [heads * head, width],
+            "self_attn.k_proj": [kv, width],
+            "self_attn.v_proj": [kv, width],
+            "self_attn.o_proj": [width, heads * head],
+            "mlp.gate_proj": [ffn, width],
+            "mlp.up_proj": [ffn, width],
+            "mlp.down_proj": [width, ffn],
+        }
+        if config["architectures"] == ["Qwen3ForCausalLM"]:
+            inside |= {"self_attn.q_norm": [head], "self_attn.k_norm": [head]}
+        for name, shape in inside.items():
+            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    return shapes
+
+
+def read_folder(folder):
+    """Name to (type, shape, bytes)."""
+    tensors = {}
+    for path in folder.glob("*.safetensors"):
+        with safetensors.safe_open(path, framework="np") as opened:
+            assert opened.metadata() == {"format": "pt"}
+        for name, tensor in safetensors.deserialize(path.read_bytes()):
+            assert name not in tensors
+            tensors[name] = tensor["dtype"], tensor["shape"], bytes(tensor["data"])
+    return tensors
+
+
+def generated(name, count, centre, deviation):
+    """kernels/random_weight.h in other words: float32 values."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    with numpy.errstate(over="ignore"):
+        bits = numpy.uint64(seed) + numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(
+            0x9E3779B97F4A7C15
+        )
+        bits = (bits ^ bits >> numpy.uint64(30)) * numpy.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ bits >> numpy.uint64(27)) * numpy.uint64(0x94D049BB133111EB)
+        bits ^= bits >> numpy.uint64(31)
+    total = sum((bits >> numpy.uint64(s) & numpy.uint64(0xFFFF)).astype(numpy.int64)
+                for s in (0, 16, 32, 48))
+    step = numpy.float32(deviation) / numpy.float32(37837.2)
+    offset = int(numpy.float32(centre) / step)
+    return (total - 2 * 0xFFFF + offset).astype(numpy.float32) * step
+
+
+def stored(values, kind):
+    """As the file has them."""
+    if kind == "BF16":
+        bits = values.view(numpy.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
+    return values.astype(NUMPY_TYPES[kind])
+
+
+def parameters_of(name, shape, layers):
+    """Centre and deviation that engine/model_random.c gives a tensor."""
+    if len(shape) == 1:
+        return (4.0 if name == "model.norm.weight" else 1.0), 0.0625
+    one = numpy.float32(1)
+    deviation = one / numpy.sqrt(numpy.float32(shape[1]))
+    if "embed_tokens" in name:
+        deviation *= numpy.float32(0.5)
+    if "o_proj" in name or "down_proj" in name:
+        deviation /= numpy.sqrt(numpy.float32(2 * layers))
+    if "o_proj" in name:
+        deviation *= numpy.float32(0.25)
+    return 0.0, deviation
+
+
+def check_folder(folder, config, kind, part=""):
+    """Of all tensors name, shape and type, of those with `part` in their name the values."""
+    tensors = read_folder(folder)
+    assert {n: t[1] for n, t in tensors.items()} == expected_tensors(config)
+    for name, (dtype, shape, data) in tensors.items():
+        assert dtype == kind, name
+        if part not in name:
+            continue
+        layers = config["num_hidden_layers"]
+        values = generated(name, numpy.prod(shape), *parameters_of(name, shape, layers))
+        assert data == stored(values, kind).tobytes(), name
+
+
+def save(shape, folder):
+    done = weft("save", "--random-weights", shape, folder)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == f"{folder}\n"
+    assert not folder.with_name(folder.name + ".partial").exists()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", ["BF16", "F16", "F32"])
+@pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen3ForCausalLM"])
+def test_small_shapes(tmp_path, architecture, kind, tied):
+    names = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+    config = {**SIZES, "architectures": [architecture], "tie_word_embeddings": tied}
+    config["torch_dtype"] = names[kind]
+    path = tmp_path / "shape.json"
+    path.write_text(json.dumps(config))
+    folder = tmp_path / "model"
+    save(path, folder)
+    assert sorted(f.name for f in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert (folder / "config.json").read_bytes() == path.read_bytes()
+    check_folder(folder, config, kind)
+    # What was saved is a shape again, and the same model.
+    save(folder / "config.json", tmp_path / "again")
+    again = tmp_path / "again" / "model.safetensors"
+    assert again.read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+def test_smollm2(tmp_path):
+    folder = tmp_path / "smollm2"
+    save("smollm2-135m", folder)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    check_folder(folder, config, "BF16", part=".layers.29.")
+
+
+def test_what_is_there_stays(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    done = weft("save", "--random-weights", "smollm2-135m", folder)
+    assert_refused(done, 1, str(folder), "exists already")
+    assert list(tmp_path.iterdir()) == [folder]
+    left = tmp_path / "other.partial"
+    left.mkdir()
+    done = weft("save", "--random-weights", "smollm2-135m", tmp_path / "other")
+    assert_refused(done, 1, str(left), "remove it")
+    done = weft("save", "--random-weights", "smollm2-135m", tmp_path / "no" / "where")
+    assert_refused(done, 1, "No such file or directory")
+    assert_refused(weft("save", tmp_path / "x"), 1, "--random-weights")
+    assert_refused(weft("save", "--random-weights", "smollm2-135m"), 2, "DIR")
+    assert_refused(weft("save", "--random-weights", "none", tmp_path / "x"), 1, "'none'")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    """The largest file that the process may write stands for the disk."""
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 20, 10 << 20))
+
+    done = subprocess.run(
+        [BINARY, "save", "--random-weights", "smollm2-135m", tmp_path / "model"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment(),
+        preexec_fn=limit,
+        restore_signals=False,
+        timeout=60,
+        check=False,
+    )
+    last = done.stderr.decode().splitlines()[-1]
+    assert done.returncode == 1 and done.stdout == b""
+    assert last.startswith("weft: cannot write ") and "model.safetensors: File too large" in last
+    assert list(tmp_path.iterdir()) == []
