@@ -102,6 +102,15 @@ __device__ __forceinline__ float block_sum(float v, float *shared)
     return v;
 }
 
+/* 2^x, relative error below 2^-22; numbers below 2^-126 come out as 0. */
+__device__ __forceinline__ float exp2_approximate(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* --- programmatic dependent launch --------------------------------------------------------- */
 
 __device__ __forceinline__ void dependency_wait()

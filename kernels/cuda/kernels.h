@@ -133,12 +133,12 @@ struct cuda_output {
 };
 enum {
     CUDA_OUTPUT_UNUSED = 1 << 0, /* padding of the bucket */
-    CUDA_OUTPUT_MASKED = 1 << 1, /* only tokens of the row's mask, once it is `mask_step` old */
+    CUDA_OUTPUT_MASKED = 1 << 1, /* only tokens of the row's mask, if that is for `position` */
 };
 
 /* Lies in mapped memory; written once for each output, in the outputs' order. */
 struct cuda_choice {
-    int32_t token; /* -1: nothing was drawn (ended before, or its mask was late) */
+    int32_t token; /* drawn, or the target; -1: neither (ended before, or its mask was late) */
     float logprob; /* of the raw logits; NaN when not asked for */
     uint32_t rank;
     uint32_t top_count;
@@ -166,7 +166,10 @@ struct cuda_sample {
 };
 
 uint64_t cuda_sample_scratch(uint32_t vocabulary, uint32_t outputs);
-/* Draws for the outputs, updates rows (last_token, ended) and counts, and writes the choices. */
+/* Vocabularies go up to 2^20 (E_UNSUPPORTED). At most one output of a row draws in a call. A mask
+ * counts once its row's entry of mask_steps says the output's position, written after it.
+ *
+ * Draws for the outputs, updates rows (last_token, ended) and counts, and writes the choices. */
 int cuda_sample(const struct cuda_stream *stream, const struct cuda_sample *args,
                 uint32_t output_count, void *scratch, bool dependent);
 
