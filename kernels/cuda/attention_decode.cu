@@ -8,9 +8,9 @@
  * once for all of them:
  *     S[16 keys][8 heads]   = K[16 keys][head_size] q^T
  *     O[head_size][8 heads] += V^T[head_size][16 keys] exp2(S - maximum)
- * with a running maximum and sum for each warp and head. At the end of a part the four warps' results
- * are merged in shared memory; at the end of an item they are written, or, where it is cut, put into
- * slots, which the block that comes last adds up in order.
+ * with a running maximum and sum for each warp and head. At the end of a part the four warps'
+ * results are merged in shared memory; at the end of an item they are written, or, where it is cut,
+ * put into slots, which the block that comes last adds up in order.
  *
  * Bytes moved: all keys and values once. As a programmatic dependent it begins copying before the
  * kernel ahead has ended, by the plan that it finds, and looks again afterwards. Only the new
@@ -678,11 +678,9 @@ __device__ __forceinline__ void consume(const struct cuda_attention &args, const
             }
             consumer.part_end(part, cut);
         }
-        if (cut) {
-            if (threadIdx.x == 0)
-                room.cuts[cuts] = item;
-            cuts++;
-        }
+        if (cut && threadIdx.x == 0)
+            room.cuts[cuts] = item;
+        cuts += cut;
     }
     if (cuts > 0)
         consumer.cuts_end(cuts);

@@ -1,4 +1,4 @@
-/* attention_prefill.cu -- causal attention of prompt chunks over their sequences' pages, 16-bit types.
+/* attention_prefill.cu -- causal attention of prompt chunks over their pages, 16-bit types.
  *
  *     out[token][head] = sum over keys <= token of softmax(scale * q . K[key]) V[key]
  *
