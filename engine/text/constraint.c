@@ -39,7 +39,8 @@ static int walk_room(struct constraint *constraint)
     if (!vocabulary)
         return 0;
     constraint->path = malloc((vocabulary->depth_max + (size_t)1) * sizeof *constraint->path);
-    constraint->allowed = malloc((vocabulary->id_count + (size_t)1) * sizeof *constraint->allowed);
+    constraint->allowed =
+        malloc((vocabulary->all.id_count + (size_t)1) * sizeof *constraint->allowed);
     return constraint->path && constraint->allowed ? 0 : E_MEMORY;
 }
 

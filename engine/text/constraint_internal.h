@@ -40,6 +40,23 @@ struct constraint_state {
 int constraint_make_room(struct constraint *constraint);
 int constraint_fault(int r, struct fault *fault);
 
+/* Tokens of a slice that may all follow a state: those of up to slice_lengths[index] characters. */
+struct cover {
+    const struct trie_slice *slice; /* NULL: none */
+    uint32_t index;
+    bool exact; /* and no longer ones */
+};
+
+static inline bool cover_has(struct cover cover, uint32_t node)
+{
+    return cover.slice && cover.slice->cover[node] <= slice_lengths[cover.index];
+}
+
+/* What can be told from the automaton alone; remembered. */
+struct cover cover_find(const struct constraint *constraint, uint32_t number);
+/* The same, or what following the slices' characters shows: 0 or a code. */
+int cover_find_best(struct constraint *constraint, uint32_t number, struct cover *ret_cover);
+
 /* Writes the text tokens' bits for a state: 0 or a code. */
 int constraint_mask_write(struct constraint *constraint, uint32_t number, uint32_t *words,
                           size_t word_count);

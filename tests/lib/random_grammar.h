@@ -1,6 +1,6 @@
-/* random_grammar.h -- random grammars, and a slow recognizer that shares nothing with the automaton:
- * for every node and place of a text, the set of places where a match can end, made larger until
- * nothing changes. */
+/* random_grammar.h -- random grammars, and a slow recognizer that shares nothing with the
+ * automaton: for every node and place of a text, the set of places where a match can end, made
+ * larger until nothing changes. */
 #ifndef WEFT_TEST_RANDOM_GRAMMAR_H
 #define WEFT_TEST_RANDOM_GRAMMAR_H
 
