@@ -26,6 +26,7 @@ static void constraint_free(struct constraint *constraint)
     if (!constraint)
         return;
     memo_fini(&constraint->memo);
+    constraint_finish_fini(&constraint->finish);
     automaton_close(constraint->automaton);
     free(constraint->path);
     free(constraint->allowed);
@@ -144,6 +145,7 @@ int constraint_make_room(struct constraint *constraint)
         return E_MEMORY;
     held_collect(constraint, held);
     r = memo_forget(&constraint->memo, held, count);
+    constraint->finish.frame_count = 0;
     free(held);
     constraint->room_bytes = 2 * memo_bytes(&constraint->memo);
     if (constraint->room_bytes < constraint->limits.cache_bytes)
