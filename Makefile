@@ -38,7 +38,8 @@ LDFLAGS += -pthread $(SANITIZE)
 LDLIBS += $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm -ldl
 
 # What goes into libweft-cuda.so and not into the binary.
-CUDA_C := $(sort $(wildcard kernels/cuda/*.c) $(wildcard engine/cuda_*.c engine/backend_cuda.c))
+CUDA_C := $(filter-out engine/cuda_library.c,$(sort $(wildcard kernels/cuda/*.c engine/cuda_*.c \
+          engine/backend_cuda.c)))
 SOURCES := $(filter-out $(CUDA_C),\
            $(sort $(shell find config kernels engine scheduler server -name '*.c' ! -path server/main.c)))
 VECTOR_SOURCES := %_avx2.c %_avx512.c
@@ -199,7 +200,8 @@ $(BUILD)/made/engine/shapes.inc: $(SHAPES) Makefile
 # object that the binary opens when there is a GPU. The CUDA runtime is linked in; cuBLAS is opened at
 # run time.
 CUDA_USED := config/base/fault.c config/base/utf8.c config/base/clock.c kernels/dtype.c engine/forward.c \
-             engine/request_table.c engine/weight_part.c kernels/cpu/dequant_ref.c
+             engine/request_table.c engine/weight_part.c kernels/cpu/dequant_ref.c \
+             engine/host_sample.c kernels/cpu/sample.c kernels/cpu/logits.c
 CUDA_CU := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_OBJECTS := $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o) $(patsubst %.c,$(BUILD)/cuda/%.o,$(CUDA_C) $(CUDA_USED))
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden \
@@ -214,7 +216,7 @@ $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/flags
 	$(call SAY,nvcc)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 $(BUILD)/cuda/%.o: %.c $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
-	$(call SAY,cc  )$(CC) $(CPPFLAGS) -I$(CUDA_HOME)/include $(CFLAGS) -fPIC -fvisibility=hidden \
+	$(call SAY,cc  )$(CC) $(CPPFLAGS) -isystem $(CUDA_HOME)/include $(CFLAGS) -fPIC -fvisibility=hidden \
 	    -MMD -MP -c -o $@ $<
 $(BUILD)/libweft-cuda.so: $(CUDA_OBJECTS)
 	$(call SAY,link)$(CC) -shared -Wl,--no-undefined $(SANITIZE) -o $@ $^ $(CUDART) -lstdc++ -lm
@@ -225,9 +227,16 @@ GPU_SOURCES := $(sort $(wildcard tests/gpu/test_*.c))
 GPU_TESTS := $(GPU_SOURCES:tests/%.c=$(BUILD)/%)
 $(BUILD)/gpu/%: tests/gpu/%.c $(CUDA_OBJECTS) $(LIBRARY)
 	@mkdir -p $(@D)
-	$(call SAY,test)$(CC) $(CPPFLAGS) -I$(CUDA_HOME)/include $(CFLAGS) -MMD -MP -MF $@.d -o $@ $< \
+	$(call SAY,test)$(CC) $(CPPFLAGS) -isystem $(CUDA_HOME)/include $(CFLAGS) -MMD -MP -MF $@.d -o $@ $< \
 	    $(CUDA_OBJECTS) $(LIBRARY) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -lcmocka $(LDLIBS) $(CUDART) -lstdc++
-gpu-tests: $(GPU_TESTS) ## build what needs a GPU to run, into build/gpu
+gpu-tests: $(GPU_TESTS) $(CUDA_LIBRARY) $(BUILD)/weft $(BUILD)/tests/golden/test_goldens \
+           $(BUILD)/tests/golden/test_sampling ## build what needs a GPU to run, into build/gpu
+	@cp tests/gpu/run $(filter-out $(GPU_TESTS),$^) $(BUILD)/gpu/
+	@rm -rf $(BUILD)/gpu/lib
+	@mkdir -p $(BUILD)/gpu/lib
+	@ldd $(filter-out %.so,$^) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | sort -u | \
+	    grep -Ev '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux[^/]*|libcuda|libstdc\+\+)\.so' | \
+	    xargs -I@ cp -L @ $(BUILD)/gpu/lib/
 .PHONY: gpu-tests
 
 # Every unit test can make its n-th allocation fail: tests/lib/failing_malloc.h.

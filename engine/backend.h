@@ -5,7 +5,8 @@
  * all memory, and from then on allocates nothing.
  *
  * The CPU backend computes when it is called (`synchronous`): lane.c gives it a thread, so that
- * submit returns at once. A CUDA backend only enqueues, and `wait` waits for an event.
+ * submit returns at once. A CUDA backend only enqueues, on the scheduler's thread: sample() leaves
+ * promises, and complete() waits for the tokens.
  *
  * `struct work` is one step seen by rows of tokens: what begin() derived from the batch and the
  * request table. A segment is one sequence's consecutive tokens: a prefill chunk, or one decode
@@ -30,6 +31,7 @@ struct work_segment {
     uint32_t first_token; /* index into the step's tokens */
     uint32_t token_count;
     uint32_t position;     /* of the first token */
+    bool decode;           /* one token, the one that the row sampled last */
     const uint32_t *pages; /* the row's page table, page numbers by position / page_tokens */
 };
 
@@ -44,8 +46,10 @@ struct work_output {
 };
 
 struct work {
+    const struct batch *batch;   /* the changes, which are applied already */
+    struct request_table *table; /* the rows as they are before the step */
     uint32_t token_count;
-    int32_t *tokens;
+    int32_t *tokens; /* a decode row's is the last that the host knows */
     uint32_t *positions;
     uint32_t segment_count;
     struct work_segment *segments;
@@ -56,6 +60,7 @@ struct work {
 struct backend_options {
     uint32_t threads;
     enum cpu_activations cpu_activations;
+    struct cuda_options cuda;
     uint32_t null_step_us;
     struct engine_progress progress;
 };
@@ -66,17 +71,20 @@ struct backend_costs {
     uint64_t activations; /* for the given limits */
     uint64_t page;        /* one KV page, all layers */
     uint64_t available;   /* what this device can give now */
+    uint64_t pages_most;  /* bytes that the KV cache takes at most unless told otherwise */
 };
 
 struct backend_ops {
     const char *name;
+    size_t options_bytes; /* sizeof(struct backend_options): backends in other files must agree */
     bool synchronous;
     uint32_t page_tokens;
 
     int (*open)(const struct backend_options *options, struct backend **ret_backend,
                 struct fault *fault);
     void (*close)(struct backend *backend);
-    const char *(*describe)(const struct backend *backend); /* "cpu (2 threads, avx512-vnni)" */
+    /* "cpu (2 threads, avx512-vnni)"; once costs() has seen the model */
+    const char *(*describe)(struct backend *backend);
     int (*costs)(struct backend *backend, const struct model *model,
                  const struct engine_limits *limits, struct backend_costs *ret_costs,
                  struct fault *fault);
@@ -84,7 +92,11 @@ struct backend_ops {
     int (*reserve)(struct backend *backend, const struct model *model,
                    const struct engine_limits *limits, struct fault *fault);
 
-    /* One step, in this order, over the work that begin() was given. */
+    /* Why a call returned E_DEVICE, fit to show a user; NULL where that cannot be. */
+    const struct fault *(*failure)(const struct backend *backend);
+
+    /* One step, in this order, over the work that begin() was given. begin() may return 1: the
+     * operations up to head() are under way already (a replayed graph). */
     int (*begin)(struct backend *backend, const struct model *model, struct work *work);
     void (*embed)(struct backend *backend);
     /* norm, q k v products and biases, q and k norms, rotary, write k and v into the pages */
@@ -96,9 +108,13 @@ struct backend_ops {
     void (*head)(struct backend *backend); /* final norm and logits of the outputs */
     /* Samples the outputs by the request table and writes results into the step. */
     int (*sample)(struct backend *backend, struct request_table *table, struct step *step);
+    /* Waits for the oldest step that sample() enqueued and fills in its results. NULL where the
+     * backend is synchronous. */
+    int (*complete)(struct backend *backend, struct request_table *table, struct step *step);
 };
 
 extern const struct backend_ops backend_cpu;
 extern const struct backend_ops backend_null;
+extern const struct backend_ops backend_cuda; /* in libweft-cuda.so: cuda_library.h opens it */
 
 #endif

@@ -60,12 +60,12 @@ static void close_backend(struct backend *b)
     free(b);
 }
 
-static const char *describe_backend(const struct backend *b)
+static const char *describe_backend(struct backend *b)
 {
     return b->description;
 }
 
-/* --- shapes ----------------------------------------------------------------------------------- */
+/* --- shapes -------------------------------------------------------------------------------- */
 
 static size_t larger(size_t a, size_t b)
 {
@@ -119,8 +119,9 @@ static struct activations place_activations(struct carve *carve, size_t rows, si
 
 static struct cpu_seat place_seat(const struct backend *b, struct carve *carve,
                                   const struct model *m, const struct cpu_strides *strides,
-                                  size_t tokens)
+                                  const struct engine_limits *limits)
 {
+    size_t tokens = (size_t)limits->batch.prefill_tokens + limits->batch.rows;
     size_t input = larger(strides->width, strides->attention);
     size_t padded = kv_shape_of(b, m).head_padded;
     size_t tile = larger(CPU_TILE_FLOATS, 2 * BLOCK_COLUMNS * tokens);
@@ -136,13 +137,9 @@ static struct cpu_seat place_seat(const struct backend *b, struct carve *carve,
                     carve_take(carve, ATTEND_ROWS_MAX * (ATTEND_CHUNK + LANES), sizeof(float)),
                 .sums = carve_take(carve, padded * ATTEND_ROWS_MAX, sizeof(float)),
             },
-        .biases = carve_take(carve, m->vocabulary, sizeof(struct sample_bias)),
-        .banned = carve_take(carve, m->vocabulary, sizeof(int32_t)),
+        .sampler = host_sampler_place(carve, m->vocabulary, limits),
     };
-    void *sample = carve_take(carve, sample_scratch_bytes(m->vocabulary), 1);
 
-    if (sample)
-        sample_scratch_init(&seat.sample, m->vocabulary, sample);
     return seat;
 }
 
@@ -167,7 +164,7 @@ static void place(struct backend *b, struct carve *carve, const struct model *m,
     b->best = carve_take(carve, (size_t)HEAD_ROWS * threads, sizeof *b->best);
     seats = carve_take(carve, threads, sizeof *seats);
     for (uint32_t i = 0; i < threads; i++) {
-        struct cpu_seat seat = place_seat(b, carve, m, &strides, tokens);
+        struct cpu_seat seat = place_seat(b, carve, m, &strides, limits);
 
         if (seats)
             seats[i] = seat;
@@ -193,6 +190,8 @@ static int costs(struct backend *b, const struct model *model, const struct engi
                                         .activations = carve.bytes,
                                         .page = page_bytes(b, model),
                                         .available = memory_available()};
+    /* Others live on this machine too. */
+    ret_costs->pages_most = ret_costs->available / 2;
     return 0;
 }
 
@@ -242,6 +241,7 @@ static int reserve(struct backend *b, const struct model *model, const struct en
 
 const struct backend_ops backend_cpu = {
     .name = "cpu",
+    .options_bytes = sizeof(struct backend_options),
     .synchronous = true,
     .page_tokens = PAGE_TOKENS,
     .open = open_backend,

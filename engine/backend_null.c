@@ -44,7 +44,7 @@ static void null_close(struct backend *backend)
     free(backend);
 }
 
-static const char *null_describe(const struct backend *backend)
+static const char *null_describe(struct backend *backend)
 {
     (void)backend;
     return "null (computes nothing)";
@@ -60,6 +60,7 @@ static int null_costs(struct backend *backend, const struct model *model,
     (void)limits;
     (void)fault;
     *ret_costs = (struct backend_costs){.page = NULL_PAGE_BYTES, .available = memory_available()};
+    ret_costs->pages_most = ret_costs->available / 2;
     return 0;
 }
 
@@ -165,6 +166,7 @@ static int null_sample(struct backend *backend, struct request_table *table, str
 
 const struct backend_ops backend_null = {
     .name = "null",
+    .options_bytes = sizeof(struct backend_options),
     .synchronous = true,
     .page_tokens = NULL_PAGE_TOKENS,
     .open = null_open,

@@ -27,6 +27,9 @@
 
 enum {
     TOP_LOGPROBS_MAX = 20, /* alternatives reported per position */
+    LOGIT_BIAS_MAX = 1024, /* biased tokens of a sequence */
+    STOP_TOKENS_MAX = 128, /* stop tokens of a sequence, besides the model's end tokens */
+    END_TOKENS_MAX = 16,   /* end tokens of a model */
     LOGPROBS_NONE = -1,    /* sampling.logprobs: none at all, not even the chosen token's */
 };
 

@@ -10,9 +10,10 @@
 #define WEFT_CPU_INTERNAL_H
 
 #include "engine/backend.h"
+#include "engine/carve.h"
+#include "engine/host_sample.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pool.h"
-#include "kernels/cpu/sample.h"
 
 enum {
     LINE_BYTES = 64,
@@ -23,14 +24,6 @@ enum {
      * its cache. */
     CPU_TILE_FLOATS = 32768,
 };
-
-/* Takes pieces of one region, each on a line of its own. Twice with the same calls: once with
- * `base` NULL to learn the size, once to place. */
-struct carve {
-    uint8_t *base;
-    size_t bytes;
-};
-void *carve_take(struct carve *carve, size_t count, size_t bytes);
 
 /* Zeroed pages, huge ones where the kernel grants them. */
 struct region {
@@ -82,9 +75,7 @@ struct cpu_seat {
     float *row;             /* one normalised row */
     float *tile;            /* gate and up outputs */
     struct kernel_scratch kernel;
-    struct sample_scratch sample;
-    struct sample_bias *biases; /* [vocabulary] */
-    int32_t *banned;            /* [vocabulary] */
+    struct host_sampler sampler;
 };
 
 /* The largest values of a piece of the vocabulary, by seat and output. */

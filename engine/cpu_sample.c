@@ -4,7 +4,6 @@
  * log-probabilities is done by comparing those. Every other output is drawn by whichever thread is
  * free, each with its own scratch. Moving the rows on is left to the calling thread, in the order
  * of the outputs. */
-#include <math.h>
 #include <stdatomic.h>
 
 #include "engine/cpu_internal.h"
@@ -35,103 +34,26 @@ static bool needs_logprobs(const struct request_row *row)
 
 static bool plain_greedy(const struct request_row *row)
 {
-    const struct sampling *sampling = row->opening.sampling;
-
-    return sampling->temperature == 0 && sampling->bias_count == 0 && !row->counted &&
-           request_row_may_end(row);
+    return host_sample_is_greedy(row, row->generated);
 }
 
-/* --- one output, on any thread ---------------------------------------------------------------- */
-
-static void ban(const struct backend *b, struct cpu_seat *seat, struct sample_params *params,
-                const int32_t *tokens, uint32_t count)
-{
-    for (uint32_t i = 0; i < count && params->banned_count < b->vocabulary; i++)
-        seat->banned[params->banned_count++] = tokens[i];
-}
-
-/* Before min_tokens the stop tokens cannot be drawn, nor the model's ends where they would end it.
- * */
-static struct sample_params params_of(const struct backend *b, struct cpu_seat *seat,
-                                      const struct request_row *row)
-{
-    const struct sampling *sampling = row->opening.sampling;
-    struct sample_params params = {
-        .temperature = sampling->temperature,
-        .top_k = sampling->top_k,
-        .top_p = sampling->top_p,
-        .min_p = sampling->min_p,
-        .typical_p = sampling->typical_p,
-        .repetition_penalty = sampling->repetition_penalty,
-        .frequency_penalty = sampling->frequency_penalty,
-        .presence_penalty = sampling->presence_penalty,
-        .seed = sampling->seed,
-        .stream = sampling->stream,
-        .position = row->position + 1,
-        .biases = seat->biases,
-        .banned = seat->banned,
-        .generated_counts = row->counted ? row->generated_counts : NULL,
-        .prompt_seen = row->counted ? row->prompt_seen : NULL,
-    };
-
-    for (uint32_t i = 0; i < sampling->bias_count && i < b->vocabulary; i++)
-        seat->biases[params.bias_count++] =
-            (struct sample_bias){sampling->biases[i].token, sampling->biases[i].bias};
-    if (!request_row_may_end(row)) {
-        ban(b, seat, &params, sampling->stop_tokens, sampling->stop_count);
-        if (!sampling->ignore_eos)
-            ban(b, seat, &params, b->end_tokens, b->end_count);
-    }
-    return params;
-}
-
-/* Fills in what was asked for about `token`; returns its log-probability. */
-static float describe(const struct backend *b, const float *logits, int32_t token, int32_t wanted,
-                      uint32_t *ret_rank, uint32_t *ret_top_count, struct token_logprob *ret_top)
-{
-    struct sample_candidate top[TOP_LOGPROBS_MAX];
-    float log_sum = sample_log_sum(logits, b->vocabulary);
-    uint32_t count = wanted < TOP_LOGPROBS_MAX ? (uint32_t)wanted : TOP_LOGPROBS_MAX;
-
-    if (count > b->vocabulary)
-        count = b->vocabulary;
-    if (count > 0)
-        sample_top(logits, b->vocabulary, count, top);
-    for (uint32_t i = 0; i < count; i++)
-        ret_top[i] = (struct token_logprob){top[i].token, top[i].value - log_sum};
-    *ret_top_count = count;
-    *ret_rank = sample_rank(logits, b->vocabulary, token);
-    return logits[token] - log_sum;
-}
-
+/* One output, on any thread. */
 static void sample_output(struct backend *b, struct cpu_seat *seat, uint32_t chunk_index)
 {
     const struct work_output *output = &b->work->outputs[b->head_first + chunk_index];
     const struct request_row *row = request_table_row(b->table, output->row);
-    const struct sampling *sampling = row->opening.sampling;
     const float *logits = logits_of(b, chunk_index);
 
     if (output->sample) {
         struct step_row *result = &b->step->rows[output->result];
 
-        if (plain_greedy(row)) {
-            result->token = best_token(b, chunk_index);
-        } else {
-            struct sample_params params = params_of(b, seat, row);
-
-            result->token = sample_draw(logits, &params, &seat->sample);
-        }
-        result->logprob = NAN;
-        if (needs_logprobs(row))
-            result->logprob = describe(b, logits, result->token, sampling->logprobs, &result->rank,
-                                       &result->top_count, result->top);
+        result->token = plain_greedy(row) ? best_token(b, chunk_index)
+                                          : host_sample_draw(&seat->sampler, row, row->generated,
+                                                             row->position + 1, logits);
+        host_sample_describe(&seat->sampler, row, logits, result);
     }
-    if (output->target >= 0) {
-        struct step_prompt *result = &b->step->prompts[output->prompt];
-
-        result->logprob = describe(b, logits, output->target, sampling->prompt_logprobs,
-                                   &result->rank, &result->top_count, result->top);
-    }
+    if (output->target >= 0)
+        host_sample_prompt(&seat->sampler, row, logits, &b->step->prompts[output->prompt]);
 }
 
 static void sample_share(void *data, const struct pool_seat *seat)
@@ -147,7 +69,7 @@ static void sample_share(void *data, const struct pool_seat *seat)
     }
 }
 
-/* --- all outputs ------------------------------------------------------------------------------ */
+/* --- all outputs --------------------------------------------------------------------------- */
 
 /* Is there enough to do to divide it? */
 static bool worth_dividing(const struct backend *b)

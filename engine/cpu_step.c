@@ -34,7 +34,7 @@ static unsigned forms_of(const struct backend *b, const struct cpu_matrix *matri
     return forms;
 }
 
-/* --- inputs ----------------------------------------------------------------------------------- */
+/* --- inputs -------------------------------------------------------------------------------- */
 
 /* What goes into a product. */
 struct source {
@@ -125,7 +125,7 @@ static void run(struct backend *b, pool_function function)
     pool_run(b->pool, function, b);
 }
 
-/* --- begin and embed -------------------------------------------------------------------------- */
+/* --- begin and embed ----------------------------------------------------------------------- */
 
 /* Angles in float32, as the models were trained and as their references compute them. */
 static void rotary_row(const struct backend *b, uint32_t token)
@@ -170,7 +170,7 @@ void cpu_embed(struct backend *b)
     pool_run(b->pool, embed_share, b);
 }
 
-/* --- attention -------------------------------------------------------------------------------- */
+/* --- attention ----------------------------------------------------------------------------- */
 
 static const struct work_segment *segment_of(const struct work *work, uint32_t token)
 {
@@ -366,7 +366,7 @@ static void attention_out_share(void *data, const struct pool_seat *seat)
     product_share(b, seat, work_of(b, 0, x.rows), &b->layer->out, &x, b->x, b->strides.width, true);
 }
 
-/* --- mlp -------------------------------------------------------------------------------------- */
+/* --- mlp ----------------------------------------------------------------------------------- */
 
 /* Gate and up of blocks first .. first + count - 1 into tile[row][64 x count], 32 of gate before 32
  * of up for each block. */
@@ -455,7 +455,7 @@ static void mlp_share(void *data, const struct pool_seat *seat)
                   true);
 }
 
-/* --- head ------------------------------------------------------------------------------------- */
+/* --- head ---------------------------------------------------------------------------------- */
 
 /* Takes the outputs' best of vocabulary ids first .. end - 1 into account. Parts come in rising
  * order, so on a tie the lower id stays. */
@@ -516,7 +516,7 @@ void cpu_head(struct backend *b)
         cpu_head_chunk(b, 0);
 }
 
-/* --- layers ----------------------------------------------------------------------------------- */
+/* --- layers -------------------------------------------------------------------------------- */
 
 static void run_layer(struct backend *b, uint32_t layer, pool_function function)
 {

@@ -15,14 +15,6 @@
 
 enum { HUGE_PAGE = 2 << 20, REPORT_NS = 50 * 1000 * 1000 };
 
-void *carve_take(struct carve *carve, size_t count, size_t bytes)
-{
-    void *piece = carve->base ? carve->base + carve->bytes : NULL;
-
-    carve->bytes += (count * bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
-    return piece;
-}
-
 int region_open(struct region *region, size_t bytes, const char *what, struct fault *fault)
 {
     size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -47,7 +39,7 @@ void region_close(struct region *region)
     *region = (struct region){0};
 }
 
-/* --- packing ---------------------------------------------------------------------------------- */
+/* --- packing ------------------------------------------------------------------------------- */
 
 /* The walk: where it stands, and what it does on the way. */
 struct loader {

@@ -12,6 +12,7 @@
 
 #include "config/base/clock.h"
 #include "engine/backend.h"
+#include "engine/cuda_library.h"
 #include "engine/forward.h"
 #include "engine/gguf.h"
 #include "engine/lane.h"
@@ -23,8 +24,7 @@ enum {
     SLOTS = ENGINE_STEPS_IN_FLIGHT + 1,
     ROWS_MAX = 4096,
     PREFILL_TOKENS_MAX = 1 << 16,
-    END_TOKENS_MAX = 16,
-    DEVICE_NAME_BYTES = 96,
+    DEVICE_NAME_BYTES = 160,
 };
 
 struct slot {
@@ -46,16 +46,18 @@ struct engine {
     struct engine_memory memory;
     int32_t end_tokens[END_TOKENS_MAX];
     char device_name[DEVICE_NAME_BYTES];
+    struct fault device_note; /* why DEVICE_AUTO is the CPU; code 0: it is not, or was asked for */
     struct slot slots[SLOTS];
     uint32_t submitted; /* steps ever; the lane's job numbers */
     uint32_t completed;
-    bool failed;      /* the scheduler's side has heard of it */
-    bool lane_failed; /* the lane's own: nothing runs after a failure */
+    uint64_t ended_ns; /* of the last step that was enqueued and waited for */
+    bool failed;       /* the scheduler's side has heard of it */
+    bool lane_failed;  /* the lane's own: nothing runs after a failure */
 };
 
-/* --- the step ------------------------------------------------------------------------------- */
+/* --- the step ------------------------------------------------------------------------------ */
 
-/* On the lane's thread. */
+/* Computes a step on the lane's thread, or enqueues it on the scheduler's. */
 static void run_step(void *data, uint32_t job)
 {
     struct engine *engine = data;
@@ -73,36 +75,60 @@ static void run_step(void *data, uint32_t job)
     slot->step.ended_ns = clock_now();
 }
 
-static int device_failed(struct fault *fault)
+/* Waits for a step that was enqueued. */
+static void finish_step(struct engine *engine, struct slot *slot)
 {
+    /* It began when it was submitted, or when the one before it ended. */
+    if (slot->step.started_ns < engine->ended_ns)
+        slot->step.started_ns = engine->ended_ns;
+    if (slot->result == 0)
+        slot->result = engine->ops->complete(engine->backend, engine->table, &slot->step);
+    engine->lane_failed = engine->lane_failed || slot->result < 0;
+    slot->step.ended_ns = engine->ended_ns = clock_now();
+}
+
+static int device_failed(const struct engine *engine, struct fault *fault)
+{
+    const struct fault *reason =
+        engine->ops->failure ? engine->ops->failure(engine->backend) : NULL;
+
+    if (reason && reason->code < 0)
+        return fault_set(fault, E_DEVICE, "%.400s; the server has to be restarted",
+                         reason->message);
     return fault_set(fault, E_DEVICE, "the compute device failed; the server has to be restarted");
 }
 
 int engine_submit(struct engine *engine, const struct batch *batch, struct fault *fault)
 {
     if (engine->failed)
-        return device_failed(fault);
+        return device_failed(engine, fault);
     if (engine_in_flight(engine) == ENGINE_STEPS_IN_FLIGHT)
         return fault_set(fault, E_FULL, "%d steps are in flight already", ENGINE_STEPS_IN_FLIGHT);
     engine->slots[engine->submitted % SLOTS].batch = batch;
     engine->submitted++;
-    lane_post(engine->lane);
+    if (engine->ops->synchronous)
+        lane_post(engine->lane);
+    else
+        run_step(engine, engine->submitted - 1);
     return 0;
 }
 
 int engine_complete(struct engine *engine, struct step *ret_step, struct fault *fault)
 {
-    const struct slot *slot = &engine->slots[engine->completed % SLOTS];
+    struct slot *slot = &engine->slots[engine->completed % SLOTS];
 
     if (engine->failed)
-        return device_failed(fault);
+        return device_failed(engine, fault);
     if (engine_in_flight(engine) == 0)
         return fault_set(fault, E_INVALID, "no step is in flight");
-    lane_wait(engine->lane, engine->completed);
+    if (engine->ops->synchronous)
+        lane_wait(engine->lane, engine->completed);
+    else
+        finish_step(engine, slot);
     engine->completed++;
     if (slot->result < 0) {
         engine->failed = true;
-        return device_failed(fault);
+        return device_failed(engine, fault);
     }
     *ret_step = slot->step;
     return 0;
@@ -113,7 +139,7 @@ uint32_t engine_in_flight(const struct engine *engine)
     return engine->submitted - engine->completed;
 }
 
-/* --- opening -------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------- */
 
 static void report(const struct engine_options *options, const char *phase, uint64_t began_ns)
 {
@@ -122,22 +148,31 @@ static void report(const struct engine_options *options, const char *phase, uint
                                  clock_seconds(clock_now() - began_ns));
 }
 
-static int choose_device(struct engine *engine, const struct engine_options *options,
-                         struct fault *fault)
+/* Opens a GPU where one can be used; otherwise `fault` says why not. */
+static int open_cuda(struct engine *engine, const struct backend_options *options,
+                     struct fault *fault)
 {
-    switch (options->device) {
-    case DEVICE_AUTO:
-    case DEVICE_CPU:
-        engine->ops = &backend_cpu;
+    int r = cuda_library_open(&engine->ops, fault);
+
+    return r < 0 ? r : engine->ops->open(options, &engine->backend, fault);
+}
+
+static int open_device(struct engine *engine, const struct engine_options *options,
+                       struct fault *fault)
+{
+    const struct backend_options backend_options = {.threads = options->threads,
+                                                    .cpu_activations = options->cpu_activations,
+                                                    .cuda = options->cuda,
+                                                    .null_step_us = options->null_step_us,
+                                                    .progress = options->progress};
+
+    if (options->device == DEVICE_CUDA)
+        return open_cuda(engine, &backend_options, fault);
+    if (options->device == DEVICE_AUTO &&
+        open_cuda(engine, &backend_options, &engine->device_note) == 0)
         return 0;
-    case DEVICE_NULL:
-        engine->ops = &backend_null;
-        return 0;
-    case DEVICE_CUDA:
-        break;
-    }
-    return fault_set(fault, E_UNSUPPORTED,
-                     "this build has no CUDA device; --device cpu computes on the processor");
+    engine->ops = options->device == DEVICE_NULL ? &backend_null : &backend_cpu;
+    return engine->ops->open(&backend_options, &engine->backend, fault);
 }
 
 static int check_options(const struct engine_options *options, struct fault *fault)
@@ -249,7 +284,7 @@ static int set_limits(struct engine *engine, const struct engine_options *option
     return 0;
 }
 
-/* --- the memory plan ------------------------------------------------------------------------ */
+/* --- the memory plan ----------------------------------------------------------------------- */
 
 static uint64_t steps_bytes(const struct engine_limits *limits)
 {
@@ -268,10 +303,10 @@ static int plan_refused(const struct engine *engine, const struct engine_options
     const struct engine_memory *memory = &engine->memory;
     const char *advice = "Try a smaller --max-context or --max-batch";
 
-    if (options->kv_bytes > 0 && kv_bytes < wanted_bytes)
-        advice = "Try a larger --kv-bytes or a smaller --max-context";
-    else if (options->kv_bytes > 0)
-        advice = "Try a smaller --kv-bytes, or none, to have it planned";
+    if (options->kv_bytes + options->kv_pages > 0 && kv_bytes < wanted_bytes)
+        advice = "Try a larger --kv-bytes (or --kv-pages) or a smaller --max-context";
+    else if (options->kv_bytes + options->kv_pages > 0)
+        advice = "Try a smaller --kv-bytes (or --kv-pages), or none, to have it planned";
 
     return fault_set(
         fault, E_MEMORY,
@@ -286,9 +321,9 @@ static int plan_refused(const struct engine *engine, const struct engine_options
         (unsigned long long)mebibytes(memory->available), advice);
 }
 
-/* Weights, activations and tables first, then pages: as many as every row could fill, in at most
- * half of what is available (so that a small model leaves the machine its memory), or as many as
- * --kv-bytes says. */
+/* Weights, activations and tables first, then pages: as many as every row could fill, within what
+ * the device lends to them (the CPU half of what is available, so that a small model leaves the
+ * machine its memory), or as many as --kv-bytes or --kv-pages says. */
 static int plan_memory(struct engine *engine, const struct engine_options *options,
                        struct fault *fault)
 {
@@ -308,11 +343,11 @@ static int plan_memory(struct engine *engine, const struct engine_options *optio
     memory->available = costs.available;
     fixed = memory->weights + memory->activations + memory->request_table;
     free_bytes = fixed < costs.available ? costs.available - fixed : 0;
-    kv_bytes = options->kv_bytes;
+    kv_bytes = options->kv_pages ? options->kv_pages * costs.page : options->kv_bytes;
     if (kv_bytes == 0) {
         kv_bytes = (uint64_t)limits->batch.rows * limits->pages_per_row * costs.page;
-        if (kv_bytes > costs.available / 2)
-            kv_bytes = costs.available / 2;
+        if (kv_bytes > costs.pages_most)
+            kv_bytes = costs.pages_most;
         if (kv_bytes > free_bytes)
             kv_bytes = free_bytes;
     }
@@ -345,30 +380,24 @@ static int open_slots(struct engine *engine, struct fault *fault)
 static int open_planned(struct engine *engine, const struct engine_options *options,
                         struct fault *fault)
 {
-    struct backend_options backend_options = {.threads = options->threads,
-                                              .cpu_activations = options->cpu_activations,
-                                              .null_step_us = options->null_step_us,
-                                              .progress = options->progress};
     int r;
 
-    r = choose_device(engine, options, fault);
-    if (r < 0)
-        return r;
     r = check_options(options, fault);
     if (r < 0)
         return r;
     r = open_model(engine, options, fault);
     if (r < 0)
         return r;
+    r = open_device(engine, options, fault);
+    if (r < 0)
+        return r;
     r = set_limits(engine, options, fault);
     if (r < 0)
         return r;
-    r = engine->ops->open(&backend_options, &engine->backend, fault);
-    if (r < 0)
-        return r;
+    r = plan_memory(engine, options, fault);
     snprintf(engine->device_name, sizeof engine->device_name, "%s",
              engine->ops->describe(engine->backend));
-    return plan_memory(engine, options, fault);
+    return r;
 }
 
 static int take_memory(struct engine *engine, const struct engine_options *options,
@@ -392,9 +421,11 @@ static int take_memory(struct engine *engine, const struct engine_options *optio
     r = open_slots(engine, fault);
     if (r < 0)
         return r;
-    r = lane_open(run_step, engine, &engine->lane, fault);
-    if (r < 0)
-        return r;
+    if (engine->ops->synchronous) {
+        r = lane_open(run_step, engine, &engine->lane, fault);
+        if (r < 0)
+            return r;
+    }
     report(options, "taking memory", began);
     return 0;
 }
@@ -463,7 +494,7 @@ void engine_close(struct engine *engine)
     free(engine);
 }
 
-/* --- facts ---------------------------------------------------------------------------------- */
+/* --- facts --------------------------------------------------------------------------------- */
 
 const struct engine_limits *engine_limits(const struct engine *engine)
 {
@@ -478,6 +509,11 @@ const struct engine_memory *engine_memory(const struct engine *engine)
 const char *engine_model_name(const struct engine *engine)
 {
     return engine->model->name;
+}
+
+const char *engine_device_note(const struct engine *engine)
+{
+    return engine->device_note.code < 0 ? engine->device_note.message : "";
 }
 
 const char *engine_device_name(const struct engine *engine)

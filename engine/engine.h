@@ -34,6 +34,20 @@ struct engine_progress {
     void *data;
 };
 
+enum cuda_type { CUDA_TYPE_AUTO, CUDA_TYPE_BF16, CUDA_TYPE_F16, CUDA_TYPE_F32 };
+
+/* How the CUDA device runs steps. What is on by default can be switched off, to measure it. */
+struct cuda_options {
+    enum cuda_type type;    /* of weights, activations and KV cache; auto: the model's */
+    double memory_fraction; /* of the free memory that may be taken */
+    uint32_t streams;       /* compute lanes, 1, 2 or 4; 0: one */
+    bool no_graphs;         /* every step kernel by kernel */
+    bool host_sampling;     /* wait for each step, draw on the host: the plain loop */
+    bool sampling_stream;   /* draw on a stream of its own */
+    bool prefill_lane;      /* prompts on a lane of their own */
+    bool timed;             /* keep the device's times of each step (engine_step_times) */
+};
+
 struct engine_options {
     const char *model_path;   /* a GGUF file; NULL: random weights of `random_shape` */
     const char *random_shape; /* model_open_random() */
@@ -42,9 +56,11 @@ struct engine_options {
     uint32_t max_batch;   /* rows */
     uint32_t max_context; /* 0 = the model's own */
     uint64_t kv_bytes;    /* 0 = planned from the memory that is free */
+    uint32_t kv_pages;    /* the same as a number of pages; 0 = not given */
     uint32_t prefill_tokens;
     enum cpu_activations cpu_activations; /* ACTIVATIONS_F32 keeps the KV cache in float32 too */
-    uint32_t null_step_us;                /* DEVICE_NULL: how long a step takes */
+    struct cuda_options cuda;
+    uint32_t null_step_us; /* DEVICE_NULL: how long a step takes */
     struct engine_progress progress;
 };
 
@@ -80,7 +96,9 @@ void engine_close(struct engine *engine); /* NULL is fine; waits for steps in fl
 
 const struct engine_limits *engine_limits(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
-const char *engine_model_name(const struct engine *engine);  /* the shape's, or in the file */
+const char *engine_model_name(const struct engine *engine); /* the shape's, or in the file */
+/* Why DEVICE_AUTO computes on the CPU, or "". */
+const char *engine_device_note(const struct engine *engine);
 const char *engine_device_name(const struct engine *engine); /* "cpu (2 threads, avx512-vnni)" */
 /* The model file, for the tokenizer and templates; lives as long as the engine. NULL: the weights
  * are random. */

@@ -4,16 +4,9 @@
  * row. */
 #include "engine/forward.h"
 
-int forward(const struct backend_ops *ops, struct backend *backend, const struct model *model,
-            struct work *work, struct request_table *table, struct step *step)
+void forward_layers(const struct backend_ops *ops, struct backend *backend,
+                    const struct model *model)
 {
-    int r;
-
-    if (work->token_count == 0)
-        return 0;
-    r = ops->begin(backend, model, work);
-    if (r < 0)
-        return r;
     ops->embed(backend);
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         ops->attention_in(backend, layer);
@@ -22,5 +15,19 @@ int forward(const struct backend_ops *ops, struct backend *backend, const struct
         ops->mlp(backend, layer);
     }
     ops->head(backend);
+}
+
+int forward(const struct backend_ops *ops, struct backend *backend, const struct model *model,
+            struct work *work, struct request_table *table, struct step *step)
+{
+    int r;
+
+    if (work->token_count == 0 && ops->synchronous)
+        return 0;
+    r = ops->begin(backend, model, work);
+    if (r < 0)
+        return r;
+    if (r == 0)
+        forward_layers(ops, backend, model);
     return ops->sample(backend, table, step);
 }

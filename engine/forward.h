@@ -11,4 +11,8 @@
 int forward(const struct backend_ops *ops, struct backend *backend, const struct model *model,
             struct work *work, struct request_table *table, struct step *step);
 
+/* The operations alone, from embed to head: what a backend captures as a graph. */
+void forward_layers(const struct backend_ops *ops, struct backend *backend,
+                    const struct model *model);
+
 #endif

@@ -89,7 +89,7 @@ size_t gguf_scalar_bytes(enum gguf_type type)
     return bytes[type];
 }
 
-/* --- names ---------------------------------------------------------------------------------- */
+/* --- names --------------------------------------------------------------------------------- */
 
 static int compare_names(const struct gguf_string *a, const struct gguf_string *b)
 {
@@ -165,7 +165,7 @@ const void *gguf_index_find(const struct gguf_index *index, const void *items, s
     return NULL;
 }
 
-/* --- metadata ------------------------------------------------------------------------------- */
+/* --- metadata ------------------------------------------------------------------------------ */
 
 static int read_array(struct gguf *file, struct cursor *cursor, uint32_t index, struct fault *fault)
 {
@@ -252,7 +252,7 @@ static int read_alignment(const struct gguf *file, uint64_t *ret_alignment, stru
     return 0;
 }
 
-/* --- tensors -------------------------------------------------------------------------------- */
+/* --- tensors ------------------------------------------------------------------------------- */
 
 static int tensor_fault(const struct gguf *file, const struct gguf_tensor *tensor, const char *why,
                         struct fault *fault)
@@ -355,7 +355,7 @@ out:
     return r;
 }
 
-/* --- the file ------------------------------------------------------------------------------- */
+/* --- the file ------------------------------------------------------------------------------ */
 
 static int read_header(struct gguf *file, struct cursor *cursor, struct fault *fault)
 {

@@ -191,7 +191,7 @@ double gguf_array_real(const struct gguf_array *array, uint64_t index)
     return array_number(array, index).real;
 }
 
-/* --- for people ----------------------------------------------------------------------------- */
+/* --- for people ---------------------------------------------------------------------------- */
 
 /* A control character of ASCII or of U+0080..9F. */
 static bool is_control(const uint8_t *text, size_t bytes)

@@ -23,7 +23,7 @@ struct binding {
     struct fault *fault;
 };
 
-/* --- hyperparameters ------------------------------------------------------------------------ */
+/* --- hyperparameters ----------------------------------------------------------------------- */
 
 static void key_name(const struct binding *binding, const char *suffix, char *ret_key)
 {
@@ -200,7 +200,7 @@ static int read_rope_and_norm(const struct binding *binding)
     return read_real(binding, "attention.layer_norm_rms_epsilon", 0, 0.1, &model->norm_epsilon);
 }
 
-/* --- tensors -------------------------------------------------------------------------------- */
+/* --- tensors ------------------------------------------------------------------------------- */
 
 /* A vector stands in the file as one dimension, whether it is a row or a column here. */
 static int check_tensor(const struct binding *binding, const struct arch_weight *line,
@@ -347,7 +347,7 @@ static int set_rope_factors(struct binding *binding)
     return 0;
 }
 
-/* --- the model ------------------------------------------------------------------------------ */
+/* --- the model ----------------------------------------------------------------------------- */
 
 static int find_arch(struct binding *binding)
 {

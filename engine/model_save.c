@@ -54,7 +54,7 @@ struct save {
     struct fault *fault;
 };
 
-/* --- what goes where -------------------------------------------------------------------------- */
+/* --- what goes where ----------------------------------------------------------------------- */
 
 static void list_tensor(struct save *save, const struct arch_weight *line, uint32_t layer)
 {
@@ -118,7 +118,7 @@ static void file_name(const struct save *save, uint32_t file, char name[static F
                  file + 1, save->file_count);
 }
 
-/* --- texts ------------------------------------------------------------------------------------ */
+/* --- texts --------------------------------------------------------------------------------- */
 
 static void put_tensor(const struct tensor *tensor, uint64_t at, struct buf *text)
 {
@@ -170,7 +170,7 @@ static void put_index(const struct save *save, struct buf *text)
     buf_text(text, "\n  }\n}\n");
 }
 
-/* --- writing ---------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------- */
 
 static int write_all(const struct save *save, int fd, const char *name, const void *data,
                      size_t bytes)
@@ -268,7 +268,7 @@ static int write_files(struct save *save, const char *shape)
     return r;
 }
 
-/* --- the folder ------------------------------------------------------------------------------- */
+/* --- the folder ---------------------------------------------------------------------------- */
 
 static int open_folder(struct save *save, const char *folder)
 {

@@ -100,7 +100,7 @@ struct request_row *request_table_row(struct request_table *table, uint32_t row)
     return &table->rows[row];
 }
 
-/* --- changes -------------------------------------------------------------------------------- */
+/* --- changes ------------------------------------------------------------------------------- */
 
 static void count_generated(struct request_row *row, int32_t token)
 {
@@ -135,6 +135,8 @@ static void open_row(struct request_table *table, const struct batch_opening *op
     for (uint32_t i = 0; i < opening->token_count; i++)
         must((uint32_t)opening->tokens[i] < table->limits.vocabulary);
     row->state = ROW_PREFILL;
+    row->stopped = false;
+    row->opened++;
     row->opening = *opening;
     row->last_token = -1;
     row->position = opening->token_count - 1;
@@ -162,7 +164,7 @@ static void apply_changes(struct request_table *table, const struct batch *batch
     }
 }
 
-/* --- work ----------------------------------------------------------------------------------- */
+/* --- work ---------------------------------------------------------------------------------- */
 
 /* A segment of `count` tokens from `position` on, whose tokens the caller writes next. */
 static struct work_segment *add_segment(struct request_table *table, struct work *work,
@@ -176,7 +178,12 @@ static struct work_segment *add_segment(struct request_table *table, struct work
     must(count <= tokens_max(&table->limits) - work->token_count);
     for (uint32_t i = position / page_tokens; i <= (position + count - 1) / page_tokens; i++)
         must(row->pages[i] != PAGE_NONE);
-    *segment = (struct work_segment){row_index, work->token_count, count, position, row->pages};
+    *segment = (struct work_segment){.row = row_index,
+                                     .first_token = work->token_count,
+                                     .token_count = count,
+                                     .position = position,
+                                     .decode = row->state == ROW_DECODE,
+                                     .pages = row->pages};
     for (uint32_t i = 0; i < count; i++)
         work->positions[work->token_count + i] = position + i;
     work->segment_count++;
@@ -257,7 +264,9 @@ static void add_decode(struct request_table *table, uint32_t row_index, struct w
 void request_table_begin(struct request_table *table, const struct batch *batch, struct work *work,
                          struct step *step)
 {
-    *work = (struct work){.tokens = table->tokens,
+    *work = (struct work){.batch = batch,
+                          .table = table,
+                          .tokens = table->tokens,
                           .positions = table->positions,
                           .segments = table->segments,
                           .outputs = table->outputs};
@@ -273,7 +282,7 @@ void request_table_begin(struct request_table *table, const struct batch *batch,
         add_decode(table, batch->decode_rows[i], work, step);
 }
 
-/* --- after sampling ------------------------------------------------------------------------- */
+/* --- after sampling ------------------------------------------------------------------------ */
 
 bool request_row_may_end(const struct request_row *row)
 {
@@ -289,30 +298,56 @@ static bool contains(const int32_t *tokens, uint32_t count, int32_t token)
 }
 
 static bool ends_row(const struct request_table *table, const struct request_row *row,
-                     int32_t token)
+                     uint32_t generated, int32_t token)
 {
     const struct sampling *sampling = row->opening.sampling;
 
-    if (!request_row_may_end(row))
+    if (generated < sampling->min_tokens)
         return false;
     if (!sampling->ignore_eos && contains(table->limits.end_tokens, table->limits.end_count, token))
         return true;
     return contains(sampling->stop_tokens, sampling->stop_count, token);
 }
 
-enum step_row_state request_table_advance(struct request_table *table, uint32_t row_index,
-                                          int32_t token)
+struct row_promise request_table_promise(struct request_table *table, uint32_t row_index)
 {
     struct request_row *row = request_table_row(table, row_index);
-    bool ends = ends_row(table, row, token);
+    struct row_promise promise = {.row = row_index,
+                                  .opened = row->opened,
+                                  .generated = row->generated,
+                                  .last = row->tokens_left == 1};
 
-    must(row->tokens_left > 0 && (uint32_t)token < table->limits.vocabulary);
-    row->last_token = token;
+    must(row->tokens_left > 0);
     row->position++;
     row->generated++;
     row->tokens_left--;
+    row->state = row->tokens_left == 0 ? ROW_ENDED : ROW_DECODE;
+    return promise;
+}
+
+enum step_row_state request_table_learn(struct request_table *table,
+                                        const struct row_promise *promise, int32_t token)
+{
+    struct request_row *row = request_table_row(table, promise->row);
+
+    if (row->opened != promise->opened || row->stopped)
+        return STEP_ROW_IDLE;
+    must((uint32_t)token < table->limits.vocabulary);
+    row->last_token = token;
     if (row->counted)
         count_generated(row, token);
-    row->state = ends || row->tokens_left == 0 ? ROW_ENDED : ROW_DECODE;
-    return ends ? STEP_ROW_END : row->tokens_left == 0 ? STEP_ROW_LENGTH : STEP_ROW_TOKEN;
+    if (ends_row(table, row, promise->generated, token)) {
+        row->stopped = true;
+        row->state = ROW_ENDED;
+        return STEP_ROW_END;
+    }
+    return promise->last ? STEP_ROW_LENGTH : STEP_ROW_TOKEN;
+}
+
+enum step_row_state request_table_advance(struct request_table *table, uint32_t row_index,
+                                          int32_t token)
+{
+    struct row_promise promise = request_table_promise(table, row_index);
+
+    return request_table_learn(table, &promise, token);
 }

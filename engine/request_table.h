@@ -1,8 +1,10 @@
-/* request_table.h -- the rows of running sequences, for backends whose memory is the host's.
+/* request_table.h -- the rows of running sequences, as the host knows them.
  *
- * Lives on the device side: only the lane's thread touches it once it is open. It applies a batch's
- * changes, turns the batch into `struct work`, and after sampling moves each row on: last token,
- * position, tokens left, end tokens. (A CUDA backend keeps the same table in device memory.) */
+ * It applies a batch's changes, turns the batch into `struct work`, and moves rows on: last token,
+ * position, tokens left, end tokens. Where the host samples, a row is moved on at once. Where the
+ * device does, a row is moved on when the step is submitted (that a token will come is known, and
+ * where), and the token itself is learnt steps later: a promise stands for it in between. Only one
+ * thread touches the table: the lane's, or the scheduler's where steps are only enqueued. */
 #ifndef WEFT_REQUEST_TABLE_H
 #define WEFT_REQUEST_TABLE_H
 
@@ -22,12 +24,22 @@ struct request_row {
     uint32_t position;  /* of last_token */
     uint32_t tokens_left;
     uint32_t generated; /* since the prompt's end, over preemptions */
+    bool stopped;       /* an end token was drawn */
+    uint32_t opened;    /* how often the row was opened: promises of an earlier one are void */
     struct batch_opening opening;
     uint32_t *pages; /* [limits->pages_per_row] */
     /* What penalties look at; kept only for rows that have one (`counted`). */
     bool counted;
     uint16_t *generated_counts; /* [vocabulary], saturating */
     uint64_t *prompt_seen;      /* a bit per token id */
+};
+
+/* A token that the device is about to draw. */
+struct row_promise {
+    uint32_t row;
+    uint32_t opened;
+    uint32_t generated; /* before it */
+    bool last;          /* no more are allowed */
 };
 
 struct request_table;
@@ -42,7 +54,13 @@ uint64_t request_table_bytes(const struct engine_limits *limits);
 void request_table_begin(struct request_table *table, const struct batch *batch, struct work *work,
                          struct step *step);
 struct request_row *request_table_row(struct request_table *table, uint32_t row);
-/* The row's next token is `token`: moves the row on and returns what the step_row shall say. */
+/* Moves the row on by a token that is not known yet. */
+struct row_promise request_table_promise(struct request_table *table, uint32_t row);
+/* The promised token is `token`. Returns what the step_row shall say: IDLE when the row had ended
+ * before it. */
+enum step_row_state request_table_learn(struct request_table *table,
+                                        const struct row_promise *promise, int32_t token);
+/* Both at once: the row's next token is `token`. */
 enum step_row_state request_table_advance(struct request_table *table, uint32_t row, int32_t token);
 /* May an end or stop token be drawn next? (Not before min_tokens.) */
 bool request_row_may_end(const struct request_row *row);

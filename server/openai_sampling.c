@@ -8,7 +8,7 @@
 #include "server/openai_request.h"
 #include "server/reply.h"
 
-enum { STOP_TOKENS_MAX = 128, BIAS_MAX = 100 /* either sign */, FIELD_BYTES = 48 };
+enum { BIAS_MAX = 100 /* either sign */, FIELD_BYTES = 48 };
 static const double temperature_min = 0.01; /* lower ones would overflow logit / temperature */
 
 int draft_token_id(struct draft *draft, const char *list, size_t index, const json_t *value,
@@ -84,6 +84,10 @@ static int read_logit_bias(struct draft *draft)
 
     if (r <= 0)
         return r;
+    if (json_object_size(object) > LOGIT_BIAS_MAX)
+        return draft_fault(draft, E_INVALID, "logit_bias",
+                           "'logit_bias' has %zu tokens; at most %d are taken",
+                           json_object_size(object), LOGIT_BIAS_MAX);
     biases = arena_take(draft->arena, json_object_size(object), sizeof *biases);
     if (!biases)
         return draft_out_of_memory(draft);
@@ -187,8 +191,6 @@ int draft_read_wish(struct draft *draft, struct reply_wish *ret_wish)
         .skip_special = fields->skip_special,
         .include_stop = fields->include_stop,
         .ignore_eos = fields->ignore_eos,
-        .include_reasoning = fields->include_reasoning,
-        .parallel_calls = fields->parallel_tool_calls,
     };
     int r = read_stream_options(draft, &wish);
 

@@ -53,6 +53,8 @@ int startup_model_path(const struct config *config, char *ret_path, size_t room,
 void startup_engine_options(const struct config *config, const char *path,
                             struct progress *progress, struct engine_options *ret_options)
 {
+    static const uint32_t streams[] = {0, 1, 2, 4}; /* by the option's word */
+
     *ret_options = (struct engine_options){
         .model_path = path,
         .random_shape = config->random_weights,
@@ -64,6 +66,13 @@ void startup_engine_options(const struct config *config, const char *path,
         .prefill_tokens = config->prefill_tokens,
         .cpu_activations =
             config->cpu_exact ? ACTIVATIONS_F32 : (enum cpu_activations)config->cpu_activations,
+        .cuda = {.type = (enum cuda_type)config->gpu_type,
+                 .memory_fraction = config->memory_fraction,
+                 .streams = streams[config->streams],
+                 .no_graphs = config->no_graphs,
+                 .host_sampling = config->sync,
+                 .prefill_lane = config->prefill_lane},
+        .kv_pages = config->kv_pages,
         .null_step_us = config->null_step_us,
         .progress = progress_engine(progress),
     };

@@ -245,5 +245,4 @@ const struct tool_format tool_harmony = {.name = "harmony",
                                          TOOL_MARKERS(markers),
                                          .step = harmony_step,
                                          .steer = steer,
-                                         .finish = harmony_finish,
-                                         .opens_reasoning = "<|channel|>analysis<|message|>"};
+                                         .finish = harmony_finish};

@@ -63,7 +63,7 @@ int cuda_context_open(struct cuda_context *context, struct fault *fault)
     return 0;
 }
 
-/* --- memory --------------------------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------------------------- */
 
 int cuda_memory_free(struct cuda_context *context, size_t *ret_bytes)
 {
@@ -112,7 +112,7 @@ void cuda_pinned_release(struct cuda_context *context, void *host)
         checked(context, CUDA_CALL_ALLOCATE, cudaFreeHost(host), "giving pinned memory back");
 }
 
-/* --- streams -------------------------------------------------------------------------------- */
+/* --- streams ------------------------------------------------------------------------------- */
 
 int cuda_stream_open(struct cuda_context *context, struct cuda_stream *ret_stream)
 {
@@ -194,7 +194,7 @@ int cuda_stream_wait(const struct cuda_stream *stream, struct CUevent_st *event)
                    "ordering streams");
 }
 
-/* --- graphs and kernels --------------------------------------------------------------------- */
+/* --- graphs and kernels -------------------------------------------------------------------- */
 
 int cuda_capture_begin(const struct cuda_stream *stream)
 {

@@ -22,6 +22,7 @@
 
 #include "kernels/cuda/cuda_api.h"
 #include "kernels/dtype.h"
+#include "kernels/random_weight.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +32,7 @@ enum {
     CUDA_PAGE_TOKENS = 64,
     CUDA_PREFILL_TILE = 64, /* query tokens of a tile in prefill attention */
     CUDA_TOP_MAX = 20,      /* alternatives that sampling reports */
-    CUDA_STOP_MAX = 32,     /* end and stop tokens of a row that the device knows */
+    CUDA_STOP_MAX = 144,    /* end and stop tokens of a row that the device knows */
 };
 
 struct cuda_segment {
@@ -68,10 +69,8 @@ struct cuda_prefill_tile {
     uint32_t first; /* token of the segment, a multiple of CUDA_PREFILL_TILE */
 };
 
-/* Scratch that decode attention needs for at most `sequences` segments (4,096 is the most), in
- * bytes; zeroed once by the caller before the first use, and left so by each call. A dependent call
- * begins by the plan that it finds, which may be the last step's: a scratch is for one set of
- * buffers, and what is no longer in use among them may be read, but is not looked at. */
+/* Scratch that decode attention needs for at most `sequences` segments, in bytes; zeroed once by
+ * the caller before the first use, and left so by each call. */
 uint64_t cuda_attention_scratch(const struct cuda_properties *properties, uint32_t heads,
                                 uint32_t kv_heads, uint32_t head_size, uint32_t sequences);
 
@@ -164,7 +163,11 @@ struct cuda_sample {
     const uint32_t *masks;       /* [rows][mask_words]: a bit per allowed token */
     const uint32_t *mask_steps;  /* [rows]: for which position the mask was made */
     uint32_t mask_words;         /* (vocabulary + 31) / 32 */
+    /* A ring: the choices of step n, which *step has counted already, are n mod CUDA_STEP_SLOTS
+     * strides on. NULL step: the first. */
     struct cuda_choice *mapped_choices;
+    uint32_t choices_stride;
+    const uint32_t *step;
 };
 
 uint64_t cuda_sample_scratch(uint32_t vocabulary, uint32_t outputs);
@@ -174,6 +177,211 @@ uint64_t cuda_sample_scratch(uint32_t vocabulary, uint32_t outputs);
  * Draws for the outputs, updates rows (last_token, ended) and counts, and writes the choices. */
 int cuda_sample(const struct cuda_stream *stream, const struct cuda_sample *args,
                 uint32_t output_count, void *scratch, bool dependent);
+
+/* --- a step's description (step.cu) -------------------------------------------------------- */
+
+struct cuda_token {
+    int32_t token; /* -1: the row's last token, which the device sampled */
+    uint32_t row;  /* CUDA_ROW_NONE: padding */
+    uint32_t position;
+};
+#define CUDA_ROW_NONE 0xffffffffu
+
+/* How the host describes steps: a ring of CUDA_STEP_SLOTS slots in mapped memory, step n in slot
+ * n mod CUDA_STEP_SLOTS. The device counts steps itself, so a graph reads the next slot each time
+ * it is replayed. */
+enum { CUDA_STEP_SLOTS = 4 };
+struct cuda_step_counts {
+    uint32_t tokens;
+    uint32_t segments;
+    uint32_t outputs;
+    uint32_t spare;
+};
+struct cuda_step_slot {
+    struct cuda_step_counts *counts;
+    struct cuda_token *tokens;
+    struct cuda_segment *segments;
+    struct cuda_output *outputs;
+};
+/* Copies the next slot to where the kernels read it, tokens that the device knows filled in and
+ * rows that ended turned into padding, and pads up to the given sizes. */
+struct cuda_prepare {
+    struct cuda_step_slot mapped[CUDA_STEP_SLOTS];
+    struct cuda_step_slot placed;       /* counts: unused */
+    uint32_t tokens, segments, outputs; /* sizes of the bucket */
+    uint32_t *step;                     /* how many steps there were; cuda_embed() counts on */
+    const struct cuda_row *rows;
+};
+int cuda_prepare(const struct cuda_stream *stream, const struct cuda_prepare *args);
+
+/* What opening a row sets; a list of them lies in memory that the device can read. */
+struct cuda_opening {
+    uint32_t row;
+    uint32_t first_bias;  /* into the list's biases */
+    uint32_t first_token; /* counted rows: into the list's tokens */
+    uint32_t prompt_count;
+    uint32_t token_count;
+    uint32_t spare;
+    struct cuda_sampling sampling;
+};
+struct cuda_grant {
+    uint32_t row;
+    uint32_t index;
+    uint32_t page;
+};
+struct cuda_changes {
+    const struct cuda_opening *openings;
+    const struct cuda_grant *grants;
+    const struct cuda_bias *biases;
+    const int32_t *tokens;
+    uint32_t opening_count;
+    uint32_t grant_count;
+    uint32_t vocabulary;
+    uint32_t pages_per_row;
+    uint32_t mask_words;
+    uint32_t bias_max;
+    struct cuda_sampling *samplings; /* the tables that change, by row */
+    struct cuda_row *rows;
+    struct cuda_bias *row_biases;
+    uint16_t *generated_counts;
+    uint32_t *prompt_seen;
+    uint32_t *page_table;
+};
+int cuda_apply_changes(const struct cuda_stream *stream, const struct cuda_changes *args);
+
+/* --- rows: embedding, norm, rotary, activation (rows.cu) ----------------------------------- */
+
+struct cuda_rows {
+    enum dtype type;
+    uint32_t tokens; /* of the bucket */
+    uint32_t width;
+    float epsilon;
+    float *residual; /* [tokens][width] */
+    const struct cuda_token *placed;
+};
+
+/* residual = embedding's rows; rotary[token][pair] = cosine, sine; and for the fused products
+ * (`tiles` > 0) x = residual * gamma in fragments with the sums of squares. Counts the step on. */
+struct cuda_embed {
+    struct cuda_rows rows;
+    const void *table;        /* [vocabulary][width], type */
+    const float *frequencies; /* [rotary_pairs] */
+    uint32_t rotary_pairs;
+    float *rotary; /* [tokens][rotary_pairs][2] */
+    const float *gamma;
+    uint32_t tiles;
+    void *x;
+    float *squares; /* [tokens][width / 16 rounded up] */
+    uint32_t *step;
+};
+int cuda_embed(const struct cuda_stream *stream, const struct cuda_embed *args, bool dependent);
+
+/* x[i] = rmsnorm(residual[outputs ? outputs[i].token : i]) * gamma, `count` rows. */
+int cuda_norm(const struct cuda_stream *stream, const struct cuda_rows *rows, const float *gamma,
+              const struct cuda_output *outputs, uint32_t count, void *x);
+
+/* How a head's elements pair for rotation. */
+struct cuda_rotary {
+    uint32_t size;      /* elements of a head that rotate */
+    uint32_t halves;    /* pairs (i, i + size / 2); else (2 i, 2 i + 1) */
+    const float *table; /* [tokens][size / 2][2] */
+};
+
+/* From the product of norm and qkv ([tokens][(heads + 2 kv_heads) * head_size]): adds the bias,
+ * normalises q's and k's heads where the model does, rotates, and puts q in place and k, v into the
+ * pages. */
+struct cuda_qkv {
+    struct cuda_rows rows;
+    uint32_t heads, kv_heads, head_size;
+    const void *qkv;
+    const float *bias;   /* NULL: none */
+    const float *q_norm; /* [head_size]; NULL: none */
+    const float *k_norm;
+    struct cuda_rotary rotary;
+    void *q; /* [tokens][heads * head_size] */
+    void *pages;
+    const uint32_t *page_table;
+    uint32_t pages_per_row;
+};
+int cuda_qkv(const struct cuda_stream *stream, const struct cuda_qkv *args, bool dependent);
+
+/* x[i][j] = silu(gate_up[i][j]) * gate_up[i][ffn + j] */
+int cuda_swiglu(const struct cuda_stream *stream, enum dtype type, uint32_t tokens, uint32_t ffn,
+                const void *gate_up, void *x);
+
+/* --- fused products of few rows (skinny.cu; capability 9.0, bf16 and f16) ------------------ */
+
+enum {
+    CUDA_SKINNY_TOKENS = 32,
+    CUDA_SKINNY_OUTPUTS = 64,  /* weights are padded to multiples of this many rows */
+    CUDA_SKINNY_COLUMNS = 128, /* and columns */
+};
+enum cuda_skinny_kind {
+    CUDA_SKINNY_PLAIN,    /* out[token][output] = y, type */
+    CUDA_SKINNY_QKV,      /* rotary and pages: for weights packed with cuda_pack's pairing */
+    CUDA_SKINNY_RESIDUAL, /* residual += y; next_x = residual * next_gamma, next_squares */
+    CUDA_SKINNY_SWIGLU,   /* next_x = silu(gate) * up: gate and up rows packed 8 and 8 */
+    CUDA_SKINNY_LOGITS,   /* out[token][output] = y, float32 */
+};
+struct cuda_skinny {
+    enum cuda_skinny_kind kind;
+    enum dtype type;
+    uint32_t tokens;     /* <= CUDA_SKINNY_TOKENS */
+    uint32_t tiles;      /* token tiles of 8 in x and next_x: cuda_skinny_tiles(tokens) */
+    uint32_t outputs;    /* rows of the weight, unpadded */
+    uint32_t columns;    /* unpadded */
+    const void *weights; /* packed */
+    const void *x;       /* fragments; zeros beyond the columns */
+    /* y is multiplied by 1 / sqrt(mean of squares + epsilon) of its token; NULL: by 1. */
+    const float *squares; /* [tokens][squares_count] */
+    uint32_t squares_count;
+    float width, epsilon; /* how many elements the squares are of */
+    float *partials;      /* scratch of cuda_skinny_scratch() bytes */
+    void *out;
+    uint32_t out_stride;
+    float *residual;         /* [tokens][outputs] */
+    const float *next_gamma; /* NULL: no next_x */
+    void *next_x;
+    float *next_squares;        /* [tokens][outputs / 16 rounded up] */
+    const struct cuda_qkv *qkv; /* CUDA_SKINNY_QKV: host memory, read when launched */
+};
+static inline uint32_t cuda_skinny_tiles(uint32_t tokens)
+{
+    return tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
+}
+/* Zeroed once by the caller; `outputs` is the largest of the model's products. */
+uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t outputs);
+/* Once, before the first use and capture. */
+int cuda_skinny_setup(struct cuda_context *context);
+int cuda_skinny(const struct cuda_stream *stream, const struct cuda_skinny *args);
+
+/* --- weights into place (place.cu) --------------------------------------------------------- */
+
+/* Elements from float32 to `type`, or float32 again. */
+int cuda_convert(const struct cuda_stream *stream, enum dtype type, const float *from, void *to,
+                 uint64_t count);
+
+/* Elements 0 .. count - 1 of random weights. */
+int cuda_random(const struct cuda_stream *stream, enum dtype type, struct random_weight random,
+                void *to, uint64_t count);
+
+/* Which row of a row-major weight lies in which row of the packed one. */
+enum cuda_pack_order {
+    CUDA_PACK_PLAIN,
+    CUDA_PACK_GATE_UP, /* 8 gates, 8 ups, 8 gates ...: of [gates; ups] */
+    CUDA_PACK_PAIRS,   /* q and k heads: the first 8 elements of pairs, their second, ... */
+};
+struct cuda_pack {
+    enum cuda_pack_order order;
+    uint32_t outputs, columns;
+    uint32_t ffn;                    /* CUDA_PACK_GATE_UP */
+    uint32_t paired_rows, head_size; /* CUDA_PACK_PAIRS: the first paired_rows rows */
+    uint32_t rotary_size, rotary_halves;
+};
+/* Bytes of the packed form of 16-bit elements. */
+uint64_t cuda_pack_bytes(uint32_t outputs, uint32_t columns);
+int cuda_pack(const struct cuda_stream *stream, const struct cuda_pack *args, const void *from,
+              void *to);
 
 #ifdef __cplusplus
 }

@@ -25,7 +25,7 @@ struct row_work {
     uint32_t tiles;
 };
 
-/* --- random numbers: kernels/cpu/sample.c's ------------------------------------------------- */
+/* --- random numbers: kernels/cpu/sample.c's ------------------------------------------------ */
 
 /* 24 bits: sample_uniform() times 2^24. */
 __device__ uint32_t draw_uniform(uint64_t seed, uint32_t stream, uint32_t position)
@@ -46,7 +46,7 @@ __device__ uint32_t draw_uniform(uint64_t seed, uint32_t stream, uint32_t positi
     return c[0] >> 8;
 }
 
-/* --- candidates ----------------------------------------------------------------------------- */
+/* --- candidates ---------------------------------------------------------------------------- */
 
 /* Monotone: a smaller value never has a smaller bin. BIN_LAST holds what is too far to tell. */
 __device__ __forceinline__ uint32_t bin_of_distance(float distance)
@@ -120,7 +120,7 @@ __device__ uint32_t gather(const struct row_work &work, const struct row_view &v
     return min(count, (uint32_t)CANDIDATES_MAX);
 }
 
-/* --- the draw ------------------------------------------------------------------------------- */
+/* --- the draw ------------------------------------------------------------------------------ */
 
 /* Inverse CDF over the tiles in the order of the ids, then inside one. */
 __device__ uint32_t draw_unfiltered(const struct row_work &work, const struct row_view &view,
@@ -372,7 +372,7 @@ __device__ int32_t draw(const struct row_work &work, const struct cuda_sample &a
     return (int32_t)draw_filtered(work, view, sampling, ranking, top_k, uniform);
 }
 
-/* --- log-probabilities ---------------------------------------------------------------------- */
+/* --- log-probabilities --------------------------------------------------------------------- */
 
 /* Raw statistics to shared memory; returns the logarithm of the sum of exp(logit). */
 __device__ float read_raw(const struct row_work &work, const struct sample_stats &stats,
@@ -469,7 +469,7 @@ __device__ void describe(const struct row_work &work, const struct cuda_sample &
     }
 }
 
-/* --- the kernel ----------------------------------------------------------------------------- */
+/* --- the kernel ---------------------------------------------------------------------------- */
 
 /* The drawn token becomes the row's: last token, counts, end. */
 __device__ void advance(const struct cuda_sample &args, const struct cuda_sampling &sampling,
@@ -497,12 +497,14 @@ __global__ void __launch_bounds__(ROW_THREADS, 1)
     extern __shared__ __align__(16) unsigned char sample_memory[];
     struct row_block *s = reinterpret_cast<struct row_block *>(sample_memory);
     struct row_work work = {s, reinterpret_cast<float *>(s + 1), NULL, NULL, stats.tiles};
-    struct cuda_choice *choice = &args.mapped_choices[blockIdx.x];
 
     work.sums = work.largest + stats.tiles;
     work.list = reinterpret_cast<uint16_t *>(work.sums);
     dependents_launch();
     dependency_wait();
+    const uint32_t slot = args.step ? (*args.step - 1) % CUDA_STEP_SLOTS : 0;
+    struct cuda_choice *choice =
+        &args.mapped_choices[(size_t)slot * args.choices_stride + blockIdx.x];
     const struct cuda_output output = args.outputs[blockIdx.x];
     if (output.flags & CUDA_OUTPUT_UNUSED)
         return;
@@ -528,7 +530,7 @@ __global__ void __launch_bounds__(ROW_THREADS, 1)
         describe(work, args, stats, (uint32_t)token, (uint32_t)wanted, choice);
 }
 
-/* --- the host's side ------------------------------------------------------------------------ */
+/* --- the host's side ----------------------------------------------------------------------- */
 
 static uint32_t tiles_of(uint32_t vocabulary)
 {

@@ -43,7 +43,7 @@ int sample_tiles_launch(const struct cuda_stream *stream, const struct cuda_samp
 /* In place of a tile's largest logit when the row's mask was late. */
 constexpr uint32_t LATE_BITS = 0x7fc00000u;
 
-/* --- which row does what -------------------------------------------------------------------- */
+/* --- which row does what ------------------------------------------------------------------- */
 
 __device__ __forceinline__ bool bans_stops(const struct cuda_sampling &sampling,
                                            const struct cuda_output &output)
@@ -72,7 +72,7 @@ __device__ __forceinline__ float inverse_temperature(const struct cuda_sampling 
     return __fdiv_rn(1.0f, fmaxf(sampling.temperature, 1e-30f));
 }
 
-/* --- values --------------------------------------------------------------------------------- */
+/* --- values -------------------------------------------------------------------------------- */
 
 /* One row of values, raw or processed. */
 struct row_view {
@@ -127,7 +127,7 @@ __device__ __forceinline__ float value_of(uint32_t order)
     return __uint_as_float(order & 0x80000000u ? order & 0x7fffffffu : ~order);
 }
 
-/* --- weights -------------------------------------------------------------------------------- */
+/* --- weights ------------------------------------------------------------------------------- */
 
 /* logits_exp() of kernels/cpu/logits.c with the same steps, none of them fused. */
 __device__ __forceinline__ float weight_exp(float x)

@@ -39,7 +39,7 @@ struct row_block {
     uint32_t left_out;
 };
 
-/* --- sums ----------------------------------------------------------------------------------- */
+/* --- sums ---------------------------------------------------------------------------------- */
 
 /* Sum over the threads up to and including this one. */
 __device__ __forceinline__ fixed block_scan(struct row_block *s, fixed value, fixed *ret_total)
@@ -152,7 +152,7 @@ __device__ __forceinline__ fixed share_target(fixed total, float share)
     return target > 0 ? target : 1;
 }
 
-/* --- sorting -------------------------------------------------------------------------------- */
+/* --- sorting ------------------------------------------------------------------------------- */
 
 /* Compares and exchanges with the element `distance` away, at EACH elements a thread. */
 template <int EACH>
@@ -236,7 +236,7 @@ __device__ __forceinline__ uint32_t candidate_token(fixed candidate)
     return 0xffffffffu - (uint32_t)candidate;
 }
 
-/* --- walking a row -------------------------------------------------------------------------- */
+/* --- walking a row ------------------------------------------------------------------------- */
 
 /* visit(token, value) for every token of the row, each thread its own in a fixed order. */
 template <class Visit>

@@ -215,7 +215,7 @@ __device__ __noinline__ bool find_cut(struct row_block *s, const struct row_view
     return true;
 }
 
-/* --- the whole draw ------------------------------------------------------------------------- */
+/* --- the whole draw ------------------------------------------------------------------------ */
 
 /* The ranking of typical_p over what is kept: the entropy and the logarithm of the sum. */
 __device__ __forceinline__ struct ranking typical_ranking(struct ranking ranking, double total,

@@ -17,7 +17,7 @@ enum {
     LANE_VALUES = TILE / TILE_LANES,
 };
 
-/* --- processors ----------------------------------------------------------------------------- */
+/* --- processors ---------------------------------------------------------------------------- */
 
 /* Which of lane `lane`'s values token `at` of the warp is; LANE_VALUES when it is none. */
 __device__ __forceinline__ uint32_t slot_in(uint32_t lane, uint32_t at)
@@ -137,7 +137,7 @@ __device__ __forceinline__ void apply_mask(float (&values)[LANE_VALUES],
     }
 }
 
-/* --- statistics ----------------------------------------------------------------------------- */
+/* --- statistics ---------------------------------------------------------------------------- */
 
 /* The largest value of the tile and its token, the lowest on a tie; every lane gets both. */
 __device__ __forceinline__ float tile_largest(const float (&values)[LANE_VALUES], uint32_t first,
@@ -174,7 +174,7 @@ __device__ __forceinline__ float tile_sum(const float (&values)[LANE_VALUES], fl
     return sum + __shfl_xor_sync(ALL_LANES, sum, 2);
 }
 
-/* --- the kernel ----------------------------------------------------------------------------- */
+/* --- the kernel ---------------------------------------------------------------------------- */
 
 /* Bias, penalties, bans and mask, in this order; leaves the result in the scratch too. */
 __device__ __forceinline__ void process(float (&values)[LANE_VALUES],

@@ -13,14 +13,7 @@
 #include "server/openai.h"
 #include "tests/lib/fake_text.h"
 
-enum {
-    FLAG_COMPLETIONS = 1,
-    FLAG_BOS = 2,
-    FLAG_STRICT = 4,
-    FLAG_FAILURE = 8,
-    FLAG_STOP = 16,
-    FLAG_SPLIT = 32
-};
+enum { FLAG_COMPLETIONS = 1, FLAG_BOS = 2, FLAG_STRICT = 4, FLAG_FAILURE = 8, FLAG_STOP = 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -96,9 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .context = 200,
                                      .vocabulary = FAKE_COUNT,
                                      .choices_max = 4,
-                                     .strict_max_tokens = flags & FLAG_STRICT,
-                                     .tool_format = tool_format_find("hermes"),
-                                     .parse_always = flags & FLAG_SPLIT};
+                                     .strict_max_tokens = flags & FLAG_STRICT};
     struct request *request = NULL;
     struct reply *reply = NULL;
     struct api_error error = {0};

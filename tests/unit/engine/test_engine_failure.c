@@ -36,7 +36,7 @@ static void fake_close(struct backend *backend)
     (void)backend;
 }
 
-static const char *fake_describe(const struct backend *backend)
+static const char *fake_describe(struct backend *backend)
 {
     (void)backend;
     return "fake";
@@ -50,7 +50,7 @@ static int fake_costs(struct backend *backend, const struct model *model,
     (void)model;
     (void)limits;
     (void)fault;
-    *ret_costs = (struct backend_costs){.page = 1, .available = 1 << 30};
+    *ret_costs = (struct backend_costs){.page = 1, .available = 1 << 30, .pages_most = 1 << 29};
     return 0;
 }
 

@@ -74,6 +74,7 @@ static int sample(struct backend *backend, struct request_table *table, struct s
 }
 
 static const struct backend_ops ops = {
+    .synchronous = true,
     .begin = begin,
     .embed = embed,
     .attention_in = attention_in,

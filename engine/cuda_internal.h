@@ -1,0 +1,244 @@
+/* cuda_internal.h -- what the files of the CUDA backend share.
+ *
+ *     backend_cuda.c   opening, the memory plan, the table of operations
+ *     cuda_weights.c   the model's weights into the device's memory
+ *     cuda_buckets.c   sizes of decode steps, and a graph for each
+ *     cuda_changes.c   what opens rows and grants pages, packed and copied beside the computing
+ *     cuda_step.c      a step: begin, results, waiting
+ *     cuda_ops.c       the operations between begin and sample: what they launch
+ *
+ * Everything is called by one thread, the scheduler's (start-up by the one that opens). Nothing
+ * waits for the device except complete(), and whatever was asked to be plain (--sync). */
+#ifndef WEFT_CUDA_INTERNAL_H
+#define WEFT_CUDA_INTERNAL_H
+
+#include "engine/backend.h"
+#include "engine/carve.h"
+#include "engine/host_sample.h"
+#include "engine/request_table.h"
+#include "kernels/cuda/cublas.h"
+#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/kernels.h"
+
+enum {
+    CUDA_LANES_MAX = 4,
+    CUDA_BUCKETS_MAX = 64,
+    CUDA_BIAS_MAX = LOGIT_BIAS_MAX,
+    CUDA_CHANGE_SLOTS = 4,
+    CUDA_ROW_STEP = 64, /* large steps are padded to multiples of so many rows */
+};
+
+/* A weight on the device: in rows for cuBLAS and look-ups, packed for few rows (NULL: not kept). */
+struct cuda_matrix {
+    void *rows;
+    void *packed;
+    uint32_t outputs;
+    uint32_t columns;
+};
+
+struct cuda_layer {
+    struct cuda_matrix qkv, out, gate_up, down;
+    const float *attention_norm;
+    const float *ffn_norm;
+    const float *qkv_bias; /* NULL: none */
+    const float *q_norm;   /* NULL: none */
+    const float *k_norm;
+};
+
+struct cuda_weights {
+    void *region;
+    struct cuda_layer *layers;
+    uint32_t layer_count;
+    struct cuda_matrix embedding; /* never packed */
+    struct cuda_matrix head;
+    const float *final_norm;
+};
+
+/* A step that the host has not heard of yet: what to make of its choices. */
+struct cuda_pending {
+    uint32_t output_count;
+    struct cuda_pending_output {
+        struct row_promise promise;
+        uint32_t result; /* of step.rows; step.prompts where `sampled` is false */
+        bool sampled;
+    } * outputs; /* [tokens_max] */
+};
+
+/* Changes on their way: host memory, the device's copy, and when each is free again. */
+struct cuda_change_slot {
+    uint8_t *host;
+    struct CUevent_st *copied;
+    struct CUevent_st *applied;
+    bool used;
+    uint32_t opening_count, grant_count, bias_count, token_count;
+    struct cuda_opening *openings;
+    struct cuda_grant *grants;
+    struct cuda_bias *biases;
+    int32_t *tokens;
+    struct cuda_changes placed; /* the same on the device, and the tables */
+};
+
+struct cuda_timing {
+    struct CUevent_st *began;
+    struct CUevent_st *ended;
+};
+
+/* A stream with all that a step on it writes. */
+struct cuda_lane {
+    struct cuda_stream stream;
+    uint32_t rows_open; /* rows that were given to it */
+    uint32_t steps;     /* begun ever; slot and choices are this modulo CUDA_STEP_SLOTS */
+    uint32_t completed;
+
+    /* Mapped: described by the host, chosen by the device. */
+    struct cuda_step_slot slots[CUDA_STEP_SLOTS]; /* as the host sees them */
+    struct cuda_prepare prepare;                  /* with the device's addresses */
+    struct cuda_choice *choices;                  /* [CUDA_STEP_SLOTS][tokens_max], host */
+    struct cuda_choice *mapped_choices;
+    struct cuda_pending pending[CUDA_STEP_SLOTS];
+    struct CUevent_st *done[CUDA_STEP_SLOTS];
+    struct cuda_timing timings[CUDA_STEP_SLOTS]; /* while a trace is written */
+
+    struct cuda_change_slot changes[CUDA_CHANGE_SLOTS];
+    uint32_t change_slot;
+
+    /* Device memory of the activations. */
+    float *residual;    /* [tokens][width] */
+    float *rotary;      /* [tokens][pairs][2] */
+    void *x;            /* [tokens][widest input]: of every product but down's */
+    void *qkv;          /* [tokens][heads + 2 kv heads][head_size] */
+    void *q;            /* [tokens][heads][head_size] */
+    void *gate_up;      /* [tokens][2 ffn] */
+    void *hidden;       /* [tokens][ffn] */
+    float *logits;      /* [head_rows][logits_stride] */
+    void *fragments[3]; /* x of the fused products: from the residual, attention, activation */
+    float *squares;
+    void *skinny_scratch;
+    void *attention_scratch;
+    void *sample_scratch;
+    void *workspace; /* cuBLAS's */
+    uint32_t *step_counter;
+
+    struct CUgraphExec_st *graphs[CUDA_BUCKETS_MAX];
+
+    /* The step being enqueued. */
+    bool active;     /* it has tokens here */
+    bool replayed;   /* by a graph: the operations have nothing to do */
+    bool decodes;    /* every token is a row's next: outputs are the tokens, in order */
+    uint32_t tokens; /* padded */
+    uint32_t token_count;
+    uint32_t outputs; /* padded */
+    uint32_t output_count;
+    uint32_t decode_segments;        /* padded where decodes */
+    uint32_t first_decode;           /* index of the first decode segment */
+    struct cuda_prefill_tile *tiles; /* host, [CUDA_STEP_SLOTS][tokens_max] */
+    const struct cuda_prefill_tile *mapped_tiles_all;
+    const struct cuda_prefill_tile *mapped_tiles; /* the step's */
+    uint32_t tile_count;
+    uint32_t fused_tiles; /* token tiles of the fused products; 0: cuBLAS */
+};
+
+struct backend {
+    struct cuda_context context;
+    struct cublas *cublas;
+    struct cuda_options options;
+    struct engine_progress progress;
+    char description[160];
+    const struct model *model;
+    struct engine_limits limits;
+    enum dtype type;
+    uint32_t element_bytes;
+    bool packs;        /* weights are kept packed too */
+    bool fuses_rotary; /* the fused qkv product turns and writes pages itself */
+    struct cuda_weights weights;
+    uint32_t tokens_max; /* of a step, padded */
+    uint32_t head_rows;  /* outputs whose logits are kept at once */
+    uint32_t logits_stride;
+    uint32_t bucket_count;
+    uint32_t buckets[CUDA_BUCKETS_MAX];
+
+    void *kv;          /* [layer][page] */
+    void *activation;  /* all lanes' and the tables' */
+    void *pinned;      /* all mapped memory */
+    size_t page_bytes; /* of one layer */
+    float *frequencies;
+    struct cuda_sampling *samplings; /* tables by row */
+    struct cuda_row *rows;
+    struct cuda_bias *biases;
+    uint16_t *generated_counts;
+    uint32_t *prompt_seen;
+    uint32_t *masks;
+    uint32_t *mask_steps;
+    uint32_t *page_table;
+    uint8_t *row_lanes; /* host: which lane a row runs on */
+
+    /* The plain loop's: logits on the host, and what draws from them. */
+    float *host_logits; /* pinned, [head_rows][logits_stride] */
+    struct host_sampler sampler;
+    void *sampler_memory;
+    struct cuda_stream sampling; /* a stream of its own for the draw, where that is asked for */
+    struct CUevent_st *ordered;
+
+    struct cuda_stream copies;
+    uint32_t lane_count;
+    struct cuda_lane lanes[CUDA_LANES_MAX];
+    bool capturing;
+    const struct cuda_lane *captured; /* the only lane that operations look at meanwhile */
+    struct work *work;
+    struct request_table *table;
+    struct step *step;
+    int result; /* the first failure of the step */
+    uint32_t submit_count;
+    uint32_t complete_count;
+    uint32_t submitted[CUDA_STEP_SLOTS]; /* by step: a bit for each lane that it ran on */
+};
+
+/* cuda_weights.c */
+uint64_t cuda_weights_bytes(const struct backend *b, const struct model *model, bool packs);
+int cuda_weights_load(struct backend *b, const struct model *model, struct fault *fault);
+void cuda_weights_close(struct backend *b);
+
+/* cuda_buckets.c */
+void cuda_buckets_list(struct backend *b);
+/* The index of the smallest bucket of at least `rows`; bucket_count: none. */
+uint32_t cuda_bucket_find(const struct backend *b, uint32_t rows);
+uint32_t cuda_rows_padded(uint32_t rows); /* of a step that is no bucket */
+int cuda_buckets_measure(struct backend *b, struct fault *fault);
+int cuda_buckets_capture(struct backend *b, struct fault *fault);
+void cuda_buckets_close(struct backend *b);
+
+/* cuda_changes.c */
+struct cuda_change_room {
+    uint32_t openings, grants, biases, tokens;
+};
+struct cuda_change_room cuda_changes_room(const struct engine_limits *limits);
+int cuda_changes_open(struct backend *b, struct cuda_lane *lane, struct carve *device,
+                      struct carve *host);
+void cuda_changes_close(struct backend *b, struct cuda_lane *lane);
+int cuda_changes_apply(struct backend *b, const struct batch *batch);
+
+/* cuda_step.c */
+int cuda_begin(struct backend *b, const struct model *model, struct work *work);
+int cuda_sample_step(struct backend *b, struct request_table *table, struct step *step);
+int cuda_complete(struct backend *b, struct request_table *table, struct step *step);
+
+/* cuda_ops.c */
+void cuda_op_prepare(struct backend *b, struct cuda_lane *lane);
+void cuda_op_embed(struct backend *b);
+void cuda_op_attention_in(struct backend *b, uint32_t layer);
+void cuda_op_attention(struct backend *b, uint32_t layer);
+void cuda_op_attention_out(struct backend *b, uint32_t layer);
+void cuda_op_mlp(struct backend *b, uint32_t layer);
+void cuda_op_head(struct backend *b);
+/* Logits of the outputs first .. first + head_rows - 1, and the draw from them. */
+void cuda_op_head_chunk(struct backend *b, struct cuda_lane *lane, uint32_t first);
+void cuda_op_sample(struct backend *b, struct cuda_lane *lane, uint32_t first, uint32_t count);
+
+/* Keeps the first failure. */
+static inline void cuda_note(struct backend *b, int r)
+{
+    if (r < 0 && b->result == 0)
+        b->result = r;
+}
+
+#endif
