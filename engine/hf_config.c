@@ -9,6 +9,7 @@
 #include "config/base/json.h"
 
 #define COUNT_OF(array_) (sizeof(array_) / sizeof((array_)[0]))
+#define LEAST            1e-12 /* what is smaller than this vanishes in float32's products */
 
 /* What a class takes where its file says nothing. */
 struct hf_class {
@@ -99,19 +100,15 @@ static int read_sizes(struct reading *reading)
     return 0;
 }
 
-/* `key` must be a real number above 0 and at most `high`; absent: *ret_value stays. */
+/* A number from LEAST to `high`. Absent: *ret_value stays, and is refused when that is 0. */
 static int read_positive(struct reading *reading, const json_t *object, const char *path,
                          const char *key, double high, double *ret_value)
 {
-    double value = *ret_value;
-    int r = json_get_real(object, path, key, 0, high, &value, reading->fault);
+    int r = json_get_real(object, path, key, LEAST, high, ret_value, reading->fault);
 
-    if (r < 0)
-        return r;
-    if (!(value > 0))
-        return refuse(reading, E_INVALID, key, r ? "must be above 0" : "is missing");
-    *ret_value = value;
-    return 0;
+    if (r == 0 && *ret_value == 0)
+        return refuse(reading, E_INVALID, key, "is missing");
+    return r < 0 ? r : 0;
 }
 
 static int read_llama3(struct reading *reading, const json_t *object, const char *path)

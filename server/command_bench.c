@@ -108,10 +108,12 @@ static void put_result(const struct config *config, uint32_t rows, uint32_t cont
 
 static void put_head(const struct config *config, const struct engine *engine, struct buf *out)
 {
-    const char *device = engine_device_name(engine);
+    const char *device = engine_device_name(engine), *model = engine_model_name(engine);
 
     if (config->json) {
-        buf_text(out, "{\"device\":");
+        buf_text(out, "{\"model\":");
+        buf_json_string(out, model, strlen(model));
+        buf_text(out, ",\"device\":");
         buf_json_string(out, device, strlen(device));
         buf_format(out, ",\"steps\":%" PRIu32 ",\"repeats\":%" PRIu32 ",\"results\":[",
                    config->steps, config->repeats);

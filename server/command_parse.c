@@ -189,29 +189,12 @@ static int read_tools(const char *path, json_t **ret_tools, struct fault *fault)
     return r;
 }
 
-static const struct tool_format *find_format(const char *name, struct fault *fault)
-{
-    const struct tool_format *format = tool_format_find(name);
-    char known[512];
-    struct buf list;
-
-    if (format)
-        return format;
-    buf_init_fixed(&list, known, sizeof known);
-    tool_format_list(&list);
-    fault_set(fault, E_INVALID, "--tool-parser %s: %.40s; known are %s",
-              *name ? "is unknown" : "is needed", name, known);
-    return NULL;
-}
-
 int command_parse(const struct config *config, struct fault *fault)
 {
-    struct job job = {.format = find_format(config->tool_parser, fault)};
-    int r = 0;
+    struct job job = {.tools = NULL};
+    int r = tool_format_named(config->tool_parser, &job.format, fault);
 
-    if (!job.format)
-        return E_INVALID;
-    if (*config->tools)
+    if (r == 0 && *config->tools)
         r = read_tools(config->tools, &job.tools, fault);
     if (r == 0)
         r = json_lines_run(parse_line, &job, fault);

@@ -62,6 +62,25 @@ static void name_model(struct serve *serve, const struct config *config)
     gguf_string_print(name, serve->model_id, sizeof serve->model_id);
 }
 
+/* How the model writes calls and reasoning: --tool-parser, or what its template shows. An explicit
+ * choice holds for every chat answer. */
+static int choose_format(struct serve *serve, const struct config *config, struct fault *fault)
+{
+    struct openai_context *openai = &serve->server.openai;
+    const struct gguf *file = engine_gguf(serve->engine);
+    struct gguf_string text = {NULL, 0};
+
+    if (strcmp(config->tool_parser, "none") == 0)
+        return 0;
+    if (strcmp(config->tool_parser, "auto") != 0) {
+        openai->parse_always = true;
+        return tool_format_named(config->tool_parser, &openai->tool_format, fault);
+    }
+    if (file && gguf_get_string(file, "tokenizer.chat_template", &text, NULL) > 0)
+        openai->tool_format = tool_format_choose(text.text, text.bytes, &openai->parse_always);
+    return 0;
+}
+
 static int load_model(struct serve *serve, const struct config *config, struct fault *fault)
 {
     uint64_t before_ns;
@@ -84,7 +103,7 @@ static int load_model(struct serve *serve, const struct config *config, struct f
     return 0;
 }
 
-static void fill_options(struct serve *serve, const struct config *config)
+static int fill_options(struct serve *serve, const struct config *config, struct fault *fault)
 {
     const struct engine_limits *limits = engine_limits(serve->engine);
 
@@ -107,6 +126,7 @@ static void fill_options(struct serve *serve, const struct config *config)
         .choices_max = config->max_choices,
         .strict_max_tokens = config->strict_max_tokens,
     };
+    return choose_format(serve, config, fault);
 }
 
 static int start_threads(struct serve *serve, const struct config *config, struct fault *fault)
@@ -236,7 +256,9 @@ int command_serve(const struct config *config, struct fault *fault)
     r = load_model(&serve, config, fault);
     if (r < 0)
         goto out;
-    fill_options(&serve, config);
+    r = fill_options(&serve, config, fault);
+    if (r < 0)
+        goto out;
     r = start_threads(&serve, config, fault);
     if (r < 0)
         goto out;

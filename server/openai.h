@@ -16,6 +16,7 @@
 #include "scheduler/event.h"
 #include "scheduler/request.h"
 #include "server/api_error.h"
+#include "server/tools.h"
 
 /* What requests are read against: immutable, shared by the prepare threads. */
 struct openai_context {
@@ -27,6 +28,9 @@ struct openai_context {
     uint64_t created;       /* Unix time at start: `created` of the model */
     uint32_t choices_max;   /* n, and prompts x n */
     bool strict_max_tokens; /* a max_tokens above the room left is an error, not lowered */
+    const struct tool_format
+        *tool_format;  /* how the model writes calls and reasoning; NULL: plain */
+    bool parse_always; /* chat answers are split by it even when the request has no tools */
 };
 
 struct reply; /* one answer being built; belongs to the loop once the request is submitted */

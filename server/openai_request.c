@@ -262,6 +262,9 @@ static int read_body(struct draft *draft, struct reply **ret_reply)
     r = draft_read_wish(draft, &wish);
     if (r < 0)
         return r;
+    r = draft->endpoint == OPENAI_CHAT ? draft_read_tools(draft) : 0;
+    if (r < 0)
+        return r;
     r = draft->endpoint == OPENAI_CHAT ? chat_read_prompt(draft) : completions_read_prompts(draft);
     if (r < 0)
         return r;

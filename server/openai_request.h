@@ -33,10 +33,13 @@ struct draft {
     const json_t *body;
     size_t body_bytes;
     struct openai_fields fields;
-    struct arena *arena;     /* becomes the request's */
-    struct request *request; /* lies in it */
-    bool prompts_are_text;   /* not token ids */
-    struct tokens tokens;    /* scratch: one prompt at a time */
+    struct arena *arena;              /* becomes the request's */
+    struct request *request;          /* lies in it */
+    bool prompts_are_text;            /* not token ids */
+    const json_t *tools;              /* that may be called, checked; NULL: none */
+    const struct tool_format *format; /* by which the answer is split; NULL: it is not */
+    bool starts_in_reasoning;         /* the prompt has opened it */
+    struct tokens tokens;             /* scratch: one prompt at a time */
     struct fault fault;
 };
 
@@ -56,6 +59,11 @@ int draft_out_of_memory(struct draft *draft);
 int draft_fault(struct draft *draft, int code, const char *field, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* openai_tools.c: what may be called, and by which format the answer is split. */
+enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO, TOOL_CHOICE_REQUIRED, TOOL_CHOICE_NAMED };
+int draft_read_tools(struct draft *draft);
+/* openai_messages.c: the messages as a template takes them; a new reference. */
+int draft_read_messages(struct draft *draft, json_t **ret_messages);
 /* openai_sampling.c: fills request->sampling, and what is wanted of the answer. */
 struct reply_wish;
 int draft_read_sampling(struct draft *draft);

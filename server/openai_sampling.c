@@ -191,6 +191,8 @@ int draft_read_wish(struct draft *draft, struct reply_wish *ret_wish)
         .skip_special = fields->skip_special,
         .include_stop = fields->include_stop,
         .ignore_eos = fields->ignore_eos,
+        .include_reasoning = fields->include_reasoning,
+        .parallel_calls = fields->parallel_tool_calls,
     };
     int r = read_stream_options(draft, &wish);
 

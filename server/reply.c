@@ -24,6 +24,8 @@ int reply_open_choices(struct reply *reply)
         buf_init(&choice->ids, REPLY_BUF_BYTES_MAX);
         for (unsigned part = 0; part < LOGPROB_PARTS_MAX; part++)
             buf_init(&choice->parts[part], REPLY_BUF_BYTES_MAX);
+        if (reply_parts_open(reply, choice) < 0)
+            return -ENOMEM;
     }
     return 0;
 }
@@ -40,7 +42,9 @@ void reply_close(struct reply *reply)
         for (unsigned part = 0; part < LOGPROB_PARTS_MAX; part++)
             buf_fini(&choice->parts[part]);
         free(choice->pending);
+        reply_parts_close(choice);
     }
+    json_decref(reply->tools);
     arena_close(reply->arena);
 }
 
@@ -65,17 +69,26 @@ uint32_t reply_count_characters(const char *text, size_t bytes)
     return count;
 }
 
+/* Released text is passed on and dropped; else it is kept for the whole body. */
+static bool passes_on(const struct reply *reply, const struct reply_choice *choice)
+{
+    return reply->wish.stream || choice->parser;
+}
+
 /* Everything before `end` of the choice's text is final, with the entries that belong to it. */
 static void release(struct reply *reply, struct reply_choice *choice, size_t end, struct buf *out)
 {
     if (end <= choice->released)
         return;
     reply_entries_release(reply, choice, choice->text_start + end);
-    if (!reply->wish.stream) {
+    if (!passes_on(reply, choice)) {
         choice->released = end;
         return;
     }
-    reply_put_chunk(reply, choice, choice->text.data, end, out);
+    if (choice->parser)
+        reply_parts_feed(reply, choice, choice->text.data, end, out);
+    else
+        reply_put_chunk(reply, choice, choice->text.data, end, out);
     buf_drop(&choice->text, end);
     choice->text_start += end;
 }
@@ -100,8 +113,12 @@ static void release_echo(struct reply *reply, struct reply_choice *choice, struc
 static void end_choice(struct reply *reply, struct reply_choice *choice, const char *reason,
                        struct buf *out)
 {
-    choice->finish_reason = reason;
     reply_entries_release(reply, choice, UINT64_MAX);
+    if (choice->parser)
+        reply_parts_finish(reply, choice, out);
+    if (choice->call_count > 0 && strcmp(reason, "stop") == 0)
+        reason = "tool_calls";
+    choice->finish_reason = reason;
     if (reply->wish.stream)
         reply_put_chunk(reply, choice, NULL, 0, out);
 }
@@ -124,7 +141,7 @@ static void walk(struct reply *reply, struct reply_choice *choice, size_t from, 
                 end -= stop_string_bytes(reply->stops, choice->walk.matched);
             must(end >= choice->released);
             release(reply, choice, end, out);
-            buf_cut(&choice->text, reply->wish.stream ? 0 : end);
+            buf_cut(&choice->text, passes_on(reply, choice) ? 0 : end);
             choice->state = CHOICE_STOPPED;
             end_choice(reply, choice, "stop", out);
             return;
@@ -167,23 +184,41 @@ static void keep_entry(const struct reply *reply, struct reply_choice *choice,
         reply_entry_push(choice, &entry);
 }
 
+/* Control tokens are left out, but for the markers that the parser reads. */
+static bool skips(const struct reply *reply, const struct reply_choice *choice, int32_t token)
+{
+    const char *piece;
+    size_t bytes;
+
+    if (!reply->wish.skip_special || !choice->parser ||
+        !tokenizer_is_special(reply->tokenizer, token))
+        return reply->wish.skip_special;
+    piece = tokenizer_piece(reply->tokenizer, token, &bytes);
+    return !tool_format_marks(reply->format, piece, bytes);
+}
+
 /* A token that is part of the text. */
 static void take_token(struct reply *reply, struct reply_choice *choice,
                        const struct event_token *token, struct buf *out)
 {
     size_t before = choice->text.bytes;
+    bool reasons = choice->parser && tool_parser_reasons(choice->parser);
 
     choice->generated++;
     keep_entry(reply, choice, token, false);
     /* A vocabulary may be padded beyond what the tokenizer knows. */
-    if ((uint32_t)token->token < tokenizer_count(reply->tokenizer))
+    if ((uint32_t)token->token < tokenizer_count(reply->tokenizer)) {
+        choice->detok.skip_special = skips(reply, choice, token->token);
         detok_feed(&choice->detok, token->token, &choice->text);
+    }
     if (choice->text.bytes > before)
         walk(reply, choice, before, out);
     if (!reply->tokenizer && reply->wish.stream) { /* an event a token, as with text */
         reply_entries_release(reply, choice, UINT64_MAX);
         reply_put_chunk(reply, choice, "", 0, out);
     }
+    /* The markers themselves are not counted. */
+    choice->reasoning_tokens += reasons && tool_parser_reasons(choice->parser);
 }
 
 /* The token that ended the choice: counted, but not part of the text unless the request asks for
@@ -289,7 +324,8 @@ static void fail(struct reply *reply, const struct api_error *error, struct buf 
 
 static bool choice_overflowed(const struct reply_choice *choice)
 {
-    bool failed = choice->out_of_memory || buf_failed(&choice->text) || buf_failed(&choice->ids);
+    bool failed = choice->out_of_memory || buf_failed(&choice->text) || buf_failed(&choice->ids) ||
+                  reply_parts_failed(choice);
 
     for (unsigned part = 0; part < LOGPROB_PARTS_MAX; part++)
         failed = failed || buf_failed(&choice->parts[part]);

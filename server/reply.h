@@ -2,6 +2,9 @@
  *
  *     event --> detokenizer --> stop walk --> release --> chunk (streamed) or the whole body
  *
+ * In chat a tool parser may stand behind the release: it says what of the text is content, what
+ * reasoning, what a call (reply_tools.c).
+ *
  *     text   [ released | held back ]     Whatever is released is final; what may still become a
  *              ^ sent or kept             stop string or a character is held back.
  *
@@ -26,6 +29,7 @@
 #include "engine/text/detok.h"
 #include "engine/text/stops.h"
 #include "server/openai.h"
+#include "server/tools.h"
 
 enum {
     REPLY_ID_BYTES = 48,
@@ -47,6 +51,8 @@ struct reply_wish {
     bool skip_special;
     bool include_stop;
     bool ignore_eos;
+    bool include_reasoning;
+    bool parallel_calls;
     uint32_t min_tokens; /* stop strings that end in these first tokens do not count */
     uint32_t stop_token_count;
     const int32_t *stop_tokens; /* in the reply's arena */
@@ -78,6 +84,15 @@ enum choice_state {
     CHOICE_ENDED,
 };
 
+/* A choice's answer in parts: reply_tools.c. */
+struct reply_message {
+    struct buf content; /* streaming: scratch for one delta */
+    struct buf reasoning;
+    struct buf calls;     /* JSON objects with commas between them */
+    struct buf arguments; /* of the last one */
+    size_t call_start;    /* where it begins in `calls` */
+};
+
 struct reply_choice {
     enum choice_state state;
     const struct reply_prompt *prompt;
@@ -93,6 +108,12 @@ struct reply_choice {
     struct event_token suspect; /* its text is not fed yet */
     uint64_t token_ns;          /* when the last token was made; 0: none yet */
     uint32_t generated;
+
+    struct tool_parser *parser; /* NULL: the text is the answer */
+    struct reply_message message;
+    uint32_t call_count; /* whole calls */
+    bool muted;          /* the call that is being told is one too many */
+    uint32_t reasoning_tokens;
 
     bool echoed;          /* the echo is released, or none is wanted */
     uint32_t prompt_next; /* position of the prompt token whose entry is rendered next */
@@ -141,6 +162,11 @@ struct reply {
     const struct stops *stops;
     struct reply_wish wish;
     char id[REPLY_ID_BYTES];
+    uint64_t random; /* of this reply: ids of calls are made of it */
+
+    const struct tool_format *format; /* by which chat answers are split; NULL: they are not */
+    struct tool_options parse;
+    json_t *tools; /* owned: `parse` lends it to the parsers */
 
     const char *head; /* what every chunk, and the whole body, says first: `"id":...,` */
     size_t head_bytes;
@@ -164,6 +190,9 @@ int reply_open_choices(struct reply *reply);
  * `text` NULL: the choice's last chunk. */
 void reply_put_chunk(struct reply *reply, struct reply_choice *choice, const char *text,
                      size_t bytes, struct buf *out);
+/* The same with a delta that is JSON already: `,"delta":{...}`. */
+void reply_put_piece(struct reply *reply, struct reply_choice *choice, const struct buf *piece,
+                     struct buf *out);
 void reply_put_role_chunk(struct reply *reply, uint32_t index, struct buf *out);
 void reply_put_usage_chunk(const struct reply *reply, struct buf *out);
 void reply_put_error_event(const struct api_error *error, struct buf *out);
@@ -181,6 +210,16 @@ void reply_entries_release(const struct reply *reply, struct reply_choice *choic
 void reply_entries_reset(struct reply_choice *choice); /* the rendered ones */
 /* How many alternatives to show at a token. */
 uint32_t reply_top_count(const struct reply *reply, const struct event_token *token);
+
+/* reply_tools.c: choices whose text is split. */
+int reply_parts_open(struct reply *reply, struct reply_choice *choice); /* 0 or a fault's code */
+void reply_parts_close(struct reply_choice *choice);
+bool reply_parts_failed(const struct reply_choice *choice);
+void reply_parts_feed(struct reply *reply, struct reply_choice *choice, const char *text,
+                      size_t bytes, struct buf *out);
+void reply_parts_finish(struct reply *reply, struct reply_choice *choice, struct buf *out);
+/* `,"message":{...}` */
+void reply_put_message(const struct reply_choice *choice, struct buf *out);
 
 uint32_t reply_count_characters(const char *text, size_t bytes);
 

@@ -16,10 +16,13 @@ uint32_t reply_generated(const struct reply *reply)
 static void put_usage(const struct reply *reply, struct buf *out)
 {
     uint32_t generated = reply_generated(reply), cached = 0;
+    uint64_t reasoning = 0;
 
     /* The choices of a prompt share it: it was computed, or found, once. */
     for (uint32_t i = 0; i < reply->choice_count; i += reply->choices_per_prompt)
         cached += reply->choices[i].finish.cached_tokens;
+    for (uint32_t i = 0; i < reply->choice_count; i++)
+        reasoning += reply->choices[i].reasoning_tokens;
     buf_text(out, "{\"prompt_tokens\":");
     buf_u64(out, reply->prompt_tokens);
     buf_text(out, ",\"completion_tokens\":");
@@ -28,7 +31,9 @@ static void put_usage(const struct reply *reply, struct buf *out)
     buf_u64(out, (uint64_t)reply->prompt_tokens + generated);
     buf_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     buf_u64(out, cached);
-    buf_text(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
+    buf_text(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":");
+    buf_u64(out, reasoning);
+    buf_text(out, "}}");
 }
 
 static void open_chunk(const struct reply *reply, struct buf *out)
@@ -89,25 +94,45 @@ static void put_ids(const struct reply *reply, struct reply_choice *choice, stru
     buf_byte(out, ']');
 }
 
-void reply_put_chunk(struct reply *reply, struct reply_choice *choice, const char *text,
-                     size_t bytes, struct buf *out)
+static void open_piece(const struct reply *reply, const struct reply_choice *choice,
+                       struct buf *out)
 {
     open_chunk(reply, out);
     put_index((uint32_t)(choice - reply->choices), out);
-    reply->shape->put_piece(text, bytes, out);
+}
+
+static void close_piece(struct reply *reply, struct reply_choice *choice, bool last,
+                        struct buf *out)
+{
     buf_text(out, ",\"logprobs\":");
     if (choice->entry_count > 0)
         reply->shape->put_logprobs(choice, out);
     else
         buf_text(out, "null");
-    if (text)
-        buf_text(out, ",\"finish_reason\":null");
-    else
+    if (last)
         put_finish(reply, choice, out);
+    else
+        buf_text(out, ",\"finish_reason\":null");
     put_ids(reply, choice, out);
     buf_text(out, "}]");
     close_chunk(reply, out);
     reply_entries_reset(choice);
+}
+
+void reply_put_chunk(struct reply *reply, struct reply_choice *choice, const char *text,
+                     size_t bytes, struct buf *out)
+{
+    open_piece(reply, choice, out);
+    reply->shape->put_piece(text, bytes, out);
+    close_piece(reply, choice, !text, out);
+}
+
+void reply_put_piece(struct reply *reply, struct reply_choice *choice, const struct buf *piece,
+                     struct buf *out)
+{
+    open_piece(reply, choice, out);
+    buf_put(out, buf_string(piece), piece->bytes);
+    close_piece(reply, choice, false, out);
 }
 
 void reply_put_role_chunk(struct reply *reply, uint32_t index, struct buf *out)
@@ -152,7 +177,10 @@ void reply_put_body(struct reply *reply, struct buf *out)
         if (i > 0)
             buf_byte(out, ',');
         put_index(i, out);
-        reply->shape->put_whole(buf_string(&choice->text), choice->text.bytes, out);
+        if (choice->parser)
+            reply_put_message(choice, out);
+        else
+            reply->shape->put_whole(buf_string(&choice->text), choice->text.bytes, out);
         buf_text(out, ",\"logprobs\":");
         if (reply->wish.logprobs)
             reply->shape->put_logprobs(choice, out);

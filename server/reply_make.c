@@ -119,6 +119,7 @@ static int fill_head(const struct draft *draft, struct reply *reply, struct buf 
         return -errno;
     (void)snprintf(reply->id, sizeof reply->id, "%s%016" PRIx64 "%016" PRIx64, shape->id_prefix,
                    random[0], random[1]);
+    reply->random = random[0] ^ random[1] << 1;
     buf_reset(scratch);
     buf_format(scratch,
                "\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRIu64 ",\"model\":", reply->id,
@@ -144,6 +145,11 @@ static int fill_reply(struct draft *draft, const struct reply_wish *wish, struct
         reply->arena, sampling->stop_tokens, sampling->stop_count * sizeof *sampling->stop_tokens);
     reply->shape = draft->endpoint == OPENAI_CHAT ? &chat_shape : &completions_shape;
     reply->tokenizer = draft->context->tokenizer;
+    reply->format = draft->format;
+    reply->tools = json_incref((json_t *)draft->tools);
+    reply->parse = (struct tool_options){.calls = draft->tools != NULL,
+                                         .starts_in_reasoning = draft->starts_in_reasoning,
+                                         .tools = draft->tools};
     reply->prompt_count = request->prompt_count;
     reply->prompts = arena_take(reply->arena, request->prompt_count, sizeof *reply->prompts);
     reply->choices_per_prompt = request->choices;

@@ -8,6 +8,16 @@
 
 enum { SPACE_BYTES_MAX = 64, OUT_BYTES_MAX = 64 << 20, ARGUMENTS_BYTES_MAX = 8 << 20 };
 
+/* --- reasoning alone -------------------------------------------------------------------------- */
+
+static const struct tool_marker think_markers[] = {
+    {"<think>", TOOL_ACT_THINK, 0},       {"</think>", TOOL_ACT_THINK_END, 0},
+    {"<|im_end|>", TOOL_ACT_TURN_END, 0}, {"<|endoftext|>", TOOL_ACT_TURN_END, 0},
+    {"</s>", TOOL_ACT_TURN_END, 0},
+};
+const struct tool_format tool_think = {
+    .name = "think", TOOL_MARKERS(think_markers), .step = tools_top, .only_reasoning = true};
+
 /* --- the table -------------------------------------------------------------------------------- */
 
 static const struct {
@@ -26,6 +36,7 @@ static const struct {
     {"llama_pythonic", &tool_llama_pythonic},
     {"granite", &tool_granite},
     {"functionary", &tool_functionary},
+    {"think", &tool_think},
 };
 
 const struct tool_format *tool_format_find(const char *name)
@@ -35,6 +46,23 @@ const struct tool_format *tool_format_find(const char *name)
             return formats[i].format;
     }
     return NULL;
+}
+
+int tool_format_named(const char *name, const struct tool_format **ret_format, struct fault *fault)
+{
+    const struct tool_format *format = tool_format_find(name);
+    char known[256];
+    struct buf list;
+
+    if (format) {
+        *ret_format = format;
+        return 0;
+    }
+    buf_init_fixed(&list, known, sizeof known);
+    tool_format_list(&list);
+    return fault_field(fault, E_INVALID, "tool_parser",
+                       "--tool-parser: there is no format '%.40s'; known are %s", name,
+                       buf_string(&list));
 }
 
 const char *tool_format_name(const struct tool_format *format)
@@ -64,6 +92,11 @@ bool tool_format_marks(const struct tool_format *format, const char *text, size_
             return true;
     }
     return false;
+}
+
+bool tool_format_calls(const struct tool_format *format)
+{
+    return !format->only_reasoning;
 }
 
 bool tool_format_short_ids(const struct tool_format *format)

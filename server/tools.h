@@ -57,13 +57,22 @@ struct tool_format; /* a row of the table: immutable */
 
 /* NULL: no format is called so. */
 const struct tool_format *tool_format_find(const char *name);
+/* The same, with a fault that lists the names. 0 or E_INVALID. */
+int tool_format_named(const char *name, const struct tool_format **ret_format, struct fault *fault);
 const char *tool_format_name(const struct tool_format *format);
 /* Appends "hermes, mistral, ..." */
 struct buf;
 void tool_format_list(struct buf *text);
+/* The format that a chat template shows, or NULL. *ret_always: every answer has to be parsed, not
+ * only those to requests with tools, since there is reasoning to be split off. */
+const struct tool_format *tool_format_choose(const char *text, size_t bytes, bool *ret_always);
+/* Does a prompt that ends so leave the model inside its reasoning? */
+bool tool_format_opens_reasoning(const struct tool_format *format, const char *text, size_t bytes);
 /* Is this the text of one of the format's markers? Then a special token that reads so must be fed,
  * although it is left out of an answer's text otherwise. */
 bool tool_format_marks(const struct tool_format *format, const char *text, size_t bytes);
+/* false: only reasoning is split off. */
+bool tool_format_calls(const struct tool_format *format);
 /* The model was trained on ids of nine letters and digits. */
 bool tool_format_short_ids(const struct tool_format *format);
 

@@ -245,4 +245,5 @@ const struct tool_format tool_harmony = {.name = "harmony",
                                          TOOL_MARKERS(markers),
                                          .step = harmony_step,
                                          .steer = steer,
-                                         .finish = harmony_finish};
+                                         .finish = harmony_finish,
+                                         .opens_reasoning = "<|channel|>analysis<|message|>"};

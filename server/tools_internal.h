@@ -39,9 +39,11 @@ struct tool_format {
     void (*step)(struct tool_parser *parser, char byte);
     void (*steer)(struct tool_parser *parser, const struct tool_marker *marker); /* or NULL */
     void (*finish)(struct tool_parser *parser);                                  /* or NULL */
-    const char *const *inner; /* markers inside calls, ended by NULL; or NULL */
-    const void *style;        /* what tells formats of one file apart */
+    const char *const *inner;    /* markers inside calls, ended by NULL; or NULL */
+    const void *style;           /* what tells formats of one file apart */
+    const char *opens_reasoning; /* at the end of a prompt, beside the THINK markers; or NULL */
     bool short_ids;
+    bool only_reasoning; /* no calls */
 };
 
 #define TOOL_MARKERS(array) .markers = (array), .marker_count = sizeof(array) / sizeof *(array)
@@ -183,6 +185,7 @@ enum json_scan_result tools_value_byte(struct tool_parser *parser, char byte);
 extern const struct tool_format tool_hermes, tool_llama3_json, tool_mistral, tool_granite;
 extern const struct tool_format tool_deepseek_v3, tool_deepseek_v31;
 extern const struct tool_format tool_glm45, tool_qwen3_coder;
+extern const struct tool_format tool_think;
 extern const struct tool_format tool_harmony, tool_llama_pythonic, tool_functionary;
 
 #endif

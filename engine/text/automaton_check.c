@@ -175,8 +175,8 @@ static int left_recursion_refuse(const struct automaton_build *build, struct fau
 
 /* ---- classes that go round ---- */
 
-/* Whether `to` is reached from `from` along jumps and splits; the repetition that is gone round on
- * the way, or UINT32_MAX, in *ret_repeat when it is met instead. */
+/* Whether `to` is reached from `from` along what reads nothing and leaves the frame as it is; else
+ * *ret_repeat becomes the repetition whose round ends there, if one does. */
 static bool loop_reaches(const struct automaton *automaton, uint32_t from, uint32_t to,
                          uint32_t *ret_repeat)
 {
@@ -194,6 +194,8 @@ static bool loop_reaches(const struct automaton *automaton, uint32_t from, uint3
             *ret_repeat = at->to;
         if (at->op == OP_JUMP)
             todo[count++] = at->next;
+        if (at->op == OP_CALL && at->tail)
+            todo[count++] = at->to;
         for (uint32_t i = 0; at->op == OP_SPLIT && i < at->count && count < LOOP_STEPS_MAX; i++)
             todo[count++] = automaton->targets[at->to + i];
     }

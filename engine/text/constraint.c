@@ -26,6 +26,7 @@ static void constraint_free(struct constraint *constraint)
     if (!constraint)
         return;
     memo_fini(&constraint->memo);
+    constraint_finish_fini(&constraint->finish);
     automaton_close(constraint->automaton);
     free(constraint->path);
     free(constraint->allowed);
@@ -39,7 +40,8 @@ static int walk_room(struct constraint *constraint)
     if (!vocabulary)
         return 0;
     constraint->path = malloc((vocabulary->depth_max + (size_t)1) * sizeof *constraint->path);
-    constraint->allowed = malloc((vocabulary->id_count + (size_t)1) * sizeof *constraint->allowed);
+    constraint->allowed =
+        malloc((vocabulary->all.id_count + (size_t)1) * sizeof *constraint->allowed);
     return constraint->path && constraint->allowed ? 0 : E_MEMORY;
 }
 
@@ -143,6 +145,7 @@ int constraint_make_room(struct constraint *constraint)
         return E_MEMORY;
     held_collect(constraint, held);
     r = memo_forget(&constraint->memo, held, count);
+    constraint->finish.frame_count = 0;
     free(held);
     constraint->room_bytes = 2 * memo_bytes(&constraint->memo);
     if (constraint->room_bytes < constraint->limits.cache_bytes)

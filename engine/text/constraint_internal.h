@@ -1,12 +1,22 @@
-/* constraint_internal.h -- shared by constraint.c and constraint_mask.c. */
+/* constraint_internal.h -- shared by constraint.c, constraint_mask.c and
+ * constraint_finish.c. */
 #ifndef WEFT_CONSTRAINT_INTERNAL_H
 #define WEFT_CONSTRAINT_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/text/automaton_distance.h"
 #include "engine/text/constraint.h"
 #include "engine/text/constraint_memo.h"
+
+/* What constraint_finish.c knows; made when it is first asked. */
+struct constraint_finish {
+    struct automaton_distances distances;
+    uint32_t *frames;     /* a frame: the least that follows what is on top of it */
+    uint32_t frame_count; /* measured; 0 when the memo has forgotten */
+    uint32_t frame_room;
+};
 
 struct constraint {
     struct automaton *automaton;
@@ -21,6 +31,7 @@ struct constraint {
     uint32_t *path;                  /* of a walk: the state behind each byte */
     uint32_t path_count;             /* 0 outside a walk */
     int32_t *allowed;                /* found by a walk */
+    struct constraint_finish finish;
 };
 
 struct constraint_state {
@@ -38,7 +49,25 @@ struct constraint_state {
 /* Forgets what no state holds when the cache is over its bound; `here` and the walk's path are
  * held too. With the lock held, like all below. */
 int constraint_make_room(struct constraint *constraint);
+void constraint_finish_fini(struct constraint_finish *finish);
 int constraint_fault(int r, struct fault *fault);
+
+/* Tokens of a slice that may all follow a state: those of up to slice_lengths[index] characters. */
+struct cover {
+    const struct trie_slice *slice; /* NULL: none */
+    uint32_t index;
+    bool exact; /* and no longer ones */
+};
+
+static inline bool cover_has(struct cover cover, uint32_t node)
+{
+    return cover.slice && cover.slice->cover[node] <= slice_lengths[cover.index];
+}
+
+/* What can be told from the automaton alone; remembered. */
+struct cover cover_find(const struct constraint *constraint, uint32_t number);
+/* The same, or what following the slices' characters shows: 0 or a code. */
+int cover_find_best(struct constraint *constraint, uint32_t number, struct cover *ret_cover);
 
 /* Writes the text tokens' bits for a state: 0 or a code. */
 int constraint_mask_write(struct constraint *constraint, uint32_t number, uint32_t *words,

@@ -18,78 +18,42 @@ struct mask {
     uint32_t data[];
 };
 
-struct cover {
-    const struct trie_slice *slice; /* NULL: none */
-    uint32_t index;                 /* of its lengths */
-};
-
-/* How many characters of a slice may follow a place. */
-static uint32_t run_length(const struct constraint *constraint, const struct place *place)
+/* The state behind a byte, with room made for it: states may get new numbers. */
+static int step(struct constraint *constraint, uint32_t depth, uint32_t byte_class,
+                uint32_t *ret_next)
 {
-    const struct automaton *automaton = constraint->automaton;
-    const struct automaton_instruction *at = &automaton->code[place->at];
-    uint32_t high;
+    int r;
 
-    if (place->machine != at->to || at->loop == LOOP_NONE)
-        return 0;
-    if (at->loop == LOOP_FREE)
-        return UINT32_MAX;
-    high = automaton->repeats[at->count].high;
-    return high == UINT32_MAX ? high : high - memo_frame_count(&constraint->memo, place->frame);
+    constraint->path_count = depth;
+    r = constraint_make_room(constraint);
+    if (r < 0)
+        return r;
+    return memo_step(&constraint->memo, constraint->path[depth - 1], byte_class, ret_next);
 }
 
-/* The slice that covers most tokens of all that may follow some place of the state. */
-static struct cover cover_find(const struct constraint *constraint, uint32_t number)
-{
-    struct cover best = {0};
-    uint32_t count, best_count = 0;
-    const struct place *places = memo_places(&constraint->memo, number, &count);
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t run = run_length(constraint, &places[i]), index = SLICE_LENGTH_COUNT;
-        uint8_t slices = constraint->automaton->code[places[i].at].slices;
-
-        while (index > 0 && slice_lengths[index - 1] > run)
-            index--;
-        for (unsigned s = 0; index > 0 && s < VOCABULARY_SLICE_COUNT; s++) {
-            const struct trie_slice *slice = &constraint->vocabulary->slices[s];
-
-            if ((slices >> s & 1) && slice->counts[index - 1] > best_count) {
-                best = (struct cover){slice, index - 1};
-                best_count = slice->counts[index - 1];
-            }
-        }
-    }
-    return best;
-}
-
-/* Collects the tokens that may follow path[0] and are not covered. */
-static int walk(struct constraint *constraint, struct cover cover, uint32_t *ret_count)
+/* Collects the tokens that may follow path[0], but for those that `base` covers. */
+static int walk(struct constraint *constraint, struct cover base, uint32_t *ret_count)
 {
     const struct vocabulary_trie *trie = constraint->vocabulary;
+    const struct trie_nodes *tree = base.exact ? &base.slice->rest : &trie->all;
     const struct automaton *automaton = constraint->automaton;
-    uint8_t length = cover.slice ? slice_lengths[cover.index] : 0;
-    const uint8_t *covers = cover.slice ? cover.slice->cover : NULL;
+    bool all = tree == &trie->all;
     uint32_t n = 0, found = 0, class_count = automaton->class_count;
     struct memo *memo = &constraint->memo;
 
-    while (n < trie->node_count) {
-        const struct trie_node *node = &trie->nodes[n];
-        uint32_t from = constraint->path[node->depth - 1];
+    while (n < tree->node_count) {
+        const struct trie_node *node = &tree->nodes[n];
         uint32_t byte_class = automaton->byte_class[node->byte], next;
+        uint32_t end = n + 1;
 
-        if (covers && covers[n] <= length) {
+        if (all && cover_has(base, n)) {
             n = node->skip;
             continue;
         }
-        next = memo->rows[(size_t)from * class_count + byte_class];
+        next = memo->rows[(size_t)constraint->path[node->depth - 1] * class_count + byte_class];
         if (next == STATE_UNKNOWN) {
-            int r;
+            int r = step(constraint, node->depth, byte_class, &next);
 
-            constraint->path_count = node->depth;
-            r = constraint_make_room(constraint);
-            if (r == 0)
-                r = memo_step(memo, constraint->path[node->depth - 1], byte_class, &next);
             if (r < 0)
                 return r;
         }
@@ -97,10 +61,14 @@ static int walk(struct constraint *constraint, struct cover cover, uint32_t *ret
             n = node->skip;
             continue;
         }
+        /* Text may go on freely from here: all that is plain text behind this node is allowed. */
+        if (all && node->skip > end && cover_has(cover_find(constraint, next), n))
+            end = node->skip;
         constraint->path[node->depth] = next;
-        for (uint32_t i = node->token_first; i < node[1].token_first; i++)
-            constraint->allowed[found++] = trie->ids[i];
-        n++;
+        memcpy(constraint->allowed + found, tree->ids + node->token_first,
+               (tree->nodes[end].token_first - node->token_first) * sizeof *tree->ids);
+        found += tree->nodes[end].token_first - node->token_first;
+        n = end;
     }
     *ret_count = found;
     return 0;
@@ -157,11 +125,13 @@ int constraint_mask_write(struct constraint *constraint, uint32_t number, uint32
     int r = 0;
 
     if (!mask) {
-        struct cover cover = cover_find(constraint, number);
+        struct cover cover;
         uint32_t found = 0;
 
+        r = cover_find_best(constraint, number, &cover);
         constraint->path[0] = number;
-        r = walk(constraint, cover, &found);
+        if (r == 0)
+            r = walk(constraint, cover, &found);
         constraint->path_count = 0;
         if (r < 0)
             return r;

@@ -329,13 +329,14 @@ static int places_settle(struct memo *memo)
     return kept > PLACES_MAX ? E_TOO_LARGE : 0;
 }
 
-/* A row and a note for each state there is. */
+/* Room for a row, a note and a mark of one state more. */
 static int rows_grow(struct memo *memo)
 {
     uint32_t room = memo->row_room ? memo->row_room * 2 : 64;
     size_t row_bytes = memo->automaton->class_count * sizeof *memo->rows;
     uint32_t *rows;
     struct memo_note **notes;
+    uint32_t *marks;
 
     if (memo->states.count < memo->row_room)
         return 0;
@@ -347,8 +348,13 @@ static int rows_grow(struct memo *memo)
     if (!notes)
         return E_MEMORY;
     memo->notes = notes;
+    marks = realloc(memo->marks, room * sizeof *marks);
+    if (!marks)
+        return E_MEMORY;
+    memo->marks = marks;
     memset((char *)rows + memo->row_room * row_bytes, 0xFF, (room - memo->row_room) * row_bytes);
     memset(notes + memo->row_room, 0, (room - memo->row_room) * sizeof *notes);
+    memset(marks + memo->row_room, 0, (room - memo->row_room) * sizeof *marks);
     memo->row_room = room;
     return 0;
 }
@@ -471,6 +477,7 @@ void memo_fini(struct memo *memo)
     interner_fini(&memo->states);
     free(memo->rows);
     free(memo->notes);
+    free(memo->marks);
     free(memo->items.words);
     free(memo->places.words);
     free(memo->fresh.words);

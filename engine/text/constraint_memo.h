@@ -65,6 +65,7 @@ struct memo {
     struct interner states;   /* whether it may end, then places in order */
     uint32_t *rows;           /* a state: the state behind each class of bytes, or STATE_UNKNOWN */
     struct memo_note **notes; /* a state: what the user of the memo keeps there, or NULL */
+    uint32_t *marks;          /* a state: a number of the user's, 0 at first */
     uint32_t row_room;
     size_t note_bytes; /* of all notes */
     uint32_t start;

@@ -164,7 +164,8 @@ size_t grammar_ranges_join(struct grammar_range *ranges, size_t count)
 {
     size_t kept = 0;
 
-    qsort(ranges, count, sizeof *ranges, compare_ranges);
+    if (count > 1)
+        qsort(ranges, count, sizeof *ranges, compare_ranges);
     for (size_t i = 0; i < count; i++) {
         if (kept > 0 && ranges[i].first <= ranges[kept - 1].last + 1) {
             if (ranges[i].last > ranges[kept - 1].last)

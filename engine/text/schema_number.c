@@ -44,12 +44,13 @@ struct bound {
 struct range {
     struct bound bounds[BOUNDS_MAX];
     int bound_count;
-    uint32_t divisor; /* 0: none */
-    int scale;        /* the divisor is in units of 10^-scale */
+    uint32_t multiple; /* 0: none */
+    int scale;         /* the multiple is in units of 10^-scale */
+    uint32_t divisor;  /* the multiple without the zeros at its end */
+    uint32_t zeros;    /* how many those are */
     bool integer;
     int whole_max;
     int fraction_max;
-    bool endless; /* whole_max is only how many digits are told apart */
 };
 
 /* ---- decimals ---- */
@@ -145,11 +146,11 @@ static int divisor_read(struct schema_compiler *compiler, const json_t *schema, 
     if (divisor > DIVISOR_MAX)
         return schema_refuse(compiler, E_UNSUPPORTED, schema, "multipleOf",
                              "is supported up to %d units of its last decimal", DIVISOR_MAX);
-    if (range->divisor == 0) {
-        range->divisor = (uint32_t)divisor;
+    if (range->multiple == 0) {
+        range->multiple = (uint32_t)divisor;
         range->scale = decimal.fraction_count;
     } else if (range->scale == 0 && decimal.fraction_count == 0) { /* both hold: their lcm */
-        uint64_t a = range->divisor, b = divisor;
+        uint64_t a = range->multiple, b = divisor;
 
         while (b != 0) {
             uint64_t rest = a % b;
@@ -157,12 +158,12 @@ static int divisor_read(struct schema_compiler *compiler, const json_t *schema, 
             a = b;
             b = rest;
         }
-        divisor = range->divisor / a * divisor;
+        divisor = range->multiple / a * divisor;
         if (divisor > DIVISOR_MAX)
             return schema_refuse(compiler, E_UNSUPPORTED, schema, "multipleOf",
                                  "several of them together are too large");
-        range->divisor = (uint32_t)divisor;
-    } else if (range->divisor != divisor || range->scale != decimal.fraction_count) {
+        range->multiple = (uint32_t)divisor;
+    } else if (range->multiple != divisor || range->scale != decimal.fraction_count) {
         return schema_refuse(compiler, E_UNSUPPORTED, schema, "multipleOf",
                              "several with decimals cannot be enforced together");
     }
@@ -234,10 +235,21 @@ static int range_read(struct schema_compiler *compiler, const struct schema_leaf
         if (value->fraction_count > ret_range->fraction_max)
             ret_range->fraction_max = value->fraction_count;
     }
-    if (ret_range->divisor != 0)
+    /* A double has to tell multiples apart, so all digits count where there is a fraction. */
+    if (ret_range->multiple != 0 && ret_range->scale > 0) {
+        ret_range->whole_max = DOUBLE_DIGITS - ret_range->scale;
+        if (ret_range->whole_max <= near)
+            ret_range->whole_max = near + 1;
+    }
+    if (ret_range->multiple != 0)
         ret_range->fraction_max = ret_range->scale;
     else if (ret_range->fraction_max < DOUBLE_DIGITS - near)
         ret_range->fraction_max = DOUBLE_DIGITS - near;
+    ret_range->divisor = ret_range->multiple;
+    while (ret_range->divisor != 0 && ret_range->divisor % 10 == 0) {
+        ret_range->divisor /= 10;
+        ret_range->zeros++;
+    }
     if (ret_range->fraction_max == 0)
         ret_range->integer = true; /* nothing is left for a fraction */
     return 0;
@@ -262,7 +274,8 @@ enum {
     KEY_NEGATIVE,
     KEY_NONZERO,
     KEY_COUNT, /* digits of this side of the point */
-    KEY_REST,
+    KEY_REST,  /* of the digits before the zeros below, by the divisor */
+    KEY_ZEROS, /* at the end so far, as many as the multiple has at most */
     KEY_ORDER, /* one for each bound */
     KEY_WORDS = KEY_ORDER + BOUNDS_MAX,
 };
@@ -316,9 +329,27 @@ static bool bound_kept(const struct bound *bound, const uint32_t *key, int i)
     return (order == LESS) == bound->upper;
 }
 
+/* One digit more behind the remainder and the zeros after it. */
+static void rest_step(const struct range *range, uint32_t *key, uint32_t digit)
+{
+    uint64_t rest = key[KEY_REST];
+
+    if (range->multiple == 0)
+        return;
+    if (digit == 0 && key[KEY_ZEROS] < range->zeros) {
+        key[KEY_ZEROS]++;
+        return;
+    }
+    for (uint32_t i = 0; digit != 0 && i < key[KEY_ZEROS]; i++)
+        rest = rest * 10 % range->divisor;
+    if (digit != 0)
+        key[KEY_ZEROS] = 0;
+    key[KEY_REST] = (uint32_t)((rest * 10 + digit) % range->divisor);
+}
+
 static bool range_accepts(const struct range *range, const uint32_t *key)
 {
-    uint32_t phase = key[KEY_PHASE];
+    uint32_t phase = key[KEY_PHASE], end[KEY_WORDS];
 
     if (phase != PHASE_ZERO && phase != PHASE_WHOLE && phase != PHASE_FRACTION)
         return false;
@@ -327,14 +358,12 @@ static bool range_accepts(const struct range *range, const uint32_t *key)
     for (int i = 0; i < range->bound_count; i++)
         if (!bound_kept(&range->bounds[i], key, i))
             return false;
-    if (range->divisor != 0) {
-        uint64_t rest = key[KEY_REST];
-
-        for (int i = phase == PHASE_FRACTION ? (int)key[KEY_COUNT] : 0; i < range->scale; i++)
-            rest = rest * 10 % range->divisor;
-        return rest == 0;
-    }
-    return true;
+    if (range->multiple == 0 || !key[KEY_NONZERO])
+        return true;
+    memcpy(end, key, sizeof end);
+    for (int i = phase == PHASE_FRACTION ? (int)key[KEY_COUNT] : 0; i < range->scale; i++)
+        rest_step(range, end, 0);
+    return end[KEY_ZEROS] == range->zeros && end[KEY_REST] == 0;
 }
 
 /* The key after one more digit; false: no digit may come. */
@@ -347,19 +376,15 @@ static bool step_digit(const struct range *range, const uint32_t *key, uint32_t 
     memcpy(next, key, KEY_WORDS * sizeof *next);
     if (key[KEY_PHASE] == PHASE_ZERO)
         return false;
-    if (count == (uint32_t)(fraction ? range->fraction_max : range->whole_max)) {
-        if (fraction || !range->endless)
-            return false;
-        count--; /* longer than any bound already: as many more as one likes */
-    }
+    if (count == (uint32_t)(fraction ? range->fraction_max : range->whole_max))
+        return false;
     if (fraction)
         next[KEY_PHASE] = PHASE_FRACTION;
     else
         next[KEY_PHASE] = count == 0 && digit == 0 ? PHASE_ZERO : PHASE_WHOLE;
     next[KEY_COUNT] = count + 1;
     next[KEY_NONZERO] |= digit != 0;
-    if (range->divisor != 0)
-        next[KEY_REST] = (uint32_t)(((uint64_t)key[KEY_REST] * 10 + digit) % range->divisor);
+    rest_step(range, next, digit);
     for (int i = 0; i < range->bound_count; i++) {
         const struct decimal *bound = &range->bounds[i].value;
         uint32_t other = 0;
@@ -492,13 +517,16 @@ static int32_t shared_rule(struct schema_compiler *compiler, const char *name, i
     return r < 0 ? r : grammar_reference(compiler->grammar, rule);
 }
 
-static int bound_digits(const struct range *range)
+/* The least of whole_max that leaves some room above the bounds and the multiple. */
+static int whole_digits_needed(const struct range *range)
 {
-    int most = 0;
+    int most = 2;
 
+    for (uint32_t rest = range->multiple; rest > 0; rest /= 10)
+        most++;
     for (int i = 0; i < range->bound_count; i++)
-        if (range->bounds[i].value.whole_count > most)
-            most = range->bounds[i].value.whole_count;
+        if (range->bounds[i].value.whole_count + 1 > most)
+            most = range->bounds[i].value.whole_count + 1;
     return most;
 }
 
@@ -506,11 +534,12 @@ int32_t schema_number(struct schema_compiler *compiler, const struct schema_leaf
 {
     const struct regular *set;
     struct range range;
-    int r = range_read(compiler, leaf, &range);
+    int r = range_read(compiler, leaf, &range), least;
 
     if (r < 0)
         return r;
-    if (range.bound_count == 0 && range.divisor == 0) {
+    least = whole_digits_needed(&range);
+    if (range.bound_count == 0 && range.multiple == 0) {
         int32_t *node = range.integer ? &compiler->integer : &compiler->number;
 
         if (*node < 0)
@@ -519,18 +548,18 @@ int32_t schema_number(struct schema_compiler *compiler, const struct schema_leaf
         return *node;
     }
     /* "0 or more" is the one range that allows any exponent. */
-    if (range.bound_count == 1 && range.divisor == 0 && !range.integer && !range.bounds[0].upper &&
+    if (range.bound_count == 1 && range.multiple == 0 && !range.integer && !range.bounds[0].upper &&
         !range.bounds[0].exclusive && decimal_is_zero(&range.bounds[0].value))
         return plain_number(compiler, false);
     r = range_set(compiler, &range, &set);
-    if (r == E_TOO_LARGE && range.divisor != 0) { /* a remainder for each length is too much */
-        range.whole_max = bound_digits(&range) + 1;
-        range.endless = true;
+    /* A remainder for each length may be too much: then fewer digits are allowed. */
+    while (r == E_TOO_LARGE && range.multiple != 0 && range.whole_max > least) {
+        range.whole_max -= (range.whole_max - least + 1) / 2;
         r = range_set(compiler, &range, &set);
     }
     if (r < 0)
         return schema_exhausted(compiler, r,
-                                range.divisor != 0 ? "multipleOf" : "the range of a number");
+                                range.multiple != 0 ? "multipleOf" : "the range of a number");
     return schema_text_set(compiler, set, SPELLING_TEXT);
 }
 
@@ -544,7 +573,7 @@ int schema_number_fits(struct schema_compiler *compiler, const struct schema_lea
 
     if (r < 0)
         return r;
-    if (range.bound_count == 0 && range.divisor == 0)
+    if (range.bound_count == 0 && range.multiple == 0)
         return 1;
     if (!decimal_read(number, &value))
         return fault_set(compiler->fault, E_UNSUPPORTED,
@@ -556,13 +585,13 @@ int schema_number_fits(struct schema_compiler *compiler, const struct schema_lea
         if (order == 0 ? bound->exclusive : (order < 0) != bound->upper)
             return 0;
     }
-    if (range.divisor == 0)
+    if (range.multiple == 0)
         return 1;
     if (value.fraction_count > range.scale)
         return 0;
     for (int i = 0; i < value.whole_count; i++)
-        rest = (rest * 10 + value.whole[i]) % range.divisor;
+        rest = (rest * 10 + value.whole[i]) % range.multiple;
     for (int i = 0; i < range.scale; i++)
-        rest = (rest * 10 + value.fraction[i]) % range.divisor;
+        rest = (rest * 10 + value.fraction[i]) % range.multiple;
     return rest == 0;
 }

@@ -16,7 +16,7 @@
 enum { VOCABULARY_SLICE_COUNT = 3 };
 
 struct vocabulary_slice {
-    const struct grammar_range *ranges; /* sorted and apart */
+    const struct grammar_range *ranges; /* sorted and apart; of U+0080 and above all or none */
     size_t range_count;
 };
 

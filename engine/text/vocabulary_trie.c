@@ -56,8 +56,8 @@ static int texts_copy(struct vocabulary_trie *trie, const struct vocabulary_toke
     size_t bytes = 0;
 
     trie->text_starts = calloc((size_t)trie->token_count + 1, sizeof *trie->text_starts);
-    trie->ids = malloc((trie->token_count + (size_t)1) * sizeof *trie->ids);
-    if (!trie->text_starts || !trie->ids)
+    trie->all.ids = malloc((trie->token_count + (size_t)1) * sizeof *trie->all.ids);
+    if (!trie->text_starts || !trie->all.ids)
         return E_MEMORY;
     for (uint32_t id = 0; id < trie->token_count; id++) {
         bool text = tokens[id].bytes && tokens[id].count > 0 &&
@@ -68,15 +68,15 @@ static int texts_copy(struct vocabulary_trie *trie, const struct vocabulary_toke
         if (bytes > UINT32_MAX / 2)
             return E_TOO_LARGE;
         if (text)
-            trie->ids[trie->id_count++] = (int32_t)id;
+            trie->all.ids[trie->all.id_count++] = (int32_t)id;
     }
     trie->text_starts[trie->token_count] = (uint32_t)bytes;
     trie->text = malloc(bytes + 1);
     if (!trie->text)
         return E_MEMORY;
-    for (uint32_t i = 0; i < trie->id_count; i++)
-        memcpy(trie->text + trie->text_starts[trie->ids[i]], tokens[trie->ids[i]].bytes,
-               tokens[trie->ids[i]].count);
+    for (uint32_t i = 0; i < trie->all.id_count; i++)
+        memcpy(trie->text + trie->text_starts[trie->all.ids[i]], tokens[trie->all.ids[i]].bytes,
+               tokens[trie->all.ids[i]].count);
     return 0;
 }
 
@@ -110,7 +110,7 @@ static size_t common_bytes(const char *a, size_t a_bytes, const char *b, size_t 
 static void path_end(struct vocabulary_trie *trie, const uint32_t *path, size_t from, size_t depth)
 {
     while (from > depth)
-        trie->nodes[path[--from]].skip = trie->node_count;
+        trie->all.nodes[path[--from]].skip = trie->all.node_count;
 }
 
 /* `path` has room for the longest token. */
@@ -119,23 +119,23 @@ static void nodes_write(struct vocabulary_trie *trie, uint32_t *path)
     const char *before = "";
     size_t before_bytes = 0;
 
-    for (uint32_t i = 0; i < trie->id_count; i++) {
+    for (uint32_t i = 0; i < trie->all.id_count; i++) {
         size_t bytes;
-        const char *text = vocabulary_trie_text(trie, trie->ids[i], &bytes);
+        const char *text = vocabulary_trie_text(trie, trie->all.ids[i], &bytes);
         size_t shared = common_bytes(before, before_bytes, text, bytes);
 
         path_end(trie, path, before_bytes, shared);
         for (size_t depth = shared; depth < bytes; depth++) {
-            path[depth] = trie->node_count;
-            trie->nodes[trie->node_count++] = (struct trie_node){
+            path[depth] = trie->all.node_count;
+            trie->all.nodes[trie->all.node_count++] = (struct trie_node){
                 .token_first = i, .depth = (uint16_t)(depth + 1), .byte = (uint8_t)text[depth]};
         }
         before = text;
         before_bytes = bytes;
     }
     path_end(trie, path, before_bytes, 0);
-    trie->nodes[trie->node_count] =
-        (struct trie_node){.skip = trie->node_count, .token_first = trie->id_count};
+    trie->all.nodes[trie->all.node_count] =
+        (struct trie_node){.skip = trie->all.node_count, .token_first = trie->all.id_count};
 }
 
 static int nodes_make(struct vocabulary_trie *trie)
@@ -144,21 +144,21 @@ static int nodes_make(struct vocabulary_trie *trie)
     const char *before = "";
     uint32_t *path;
 
-    qsort_r(trie->ids, trie->id_count, sizeof *trie->ids, compare_ids, trie);
-    for (uint32_t i = 0; i < trie->id_count; i++) {
-        const char *text = vocabulary_trie_text(trie, trie->ids[i], &bytes);
+    qsort_r(trie->all.ids, trie->all.id_count, sizeof *trie->all.ids, compare_ids, trie);
+    for (uint32_t i = 0; i < trie->all.id_count; i++) {
+        const char *text = vocabulary_trie_text(trie, trie->all.ids[i], &bytes);
 
         count += bytes - common_bytes(before, before_bytes, text, bytes);
         trie->depth_max = bytes > trie->depth_max ? (uint32_t)bytes : trie->depth_max;
         before = text;
         before_bytes = bytes;
     }
-    trie->nodes = malloc((count + 1) * sizeof *trie->nodes);
+    trie->all.nodes = malloc((count + 1) * sizeof *trie->all.nodes);
     path = malloc((trie->depth_max + (size_t)1) * sizeof *path);
-    if (trie->nodes && path)
+    if (trie->all.nodes && path)
         nodes_write(trie, path);
     free(path);
-    return trie->nodes && path ? 0 : E_MEMORY;
+    return trie->all.nodes && path ? 0 : E_MEMORY;
 }
 
 /* ---- slices ---- */
@@ -200,28 +200,66 @@ static void slice_token(struct vocabulary_trie *trie, struct trie_slice *slice, 
 static int slice_make(struct vocabulary_trie *trie, struct trie_slice *slice,
                       const struct vocabulary_slice *of)
 {
-    slice->cover = calloc(trie->node_count + (size_t)1, 1);
+    slice->cover = calloc(trie->all.node_count + (size_t)1, 1);
     slice->masks = calloc((size_t)trie->word_count * SLICE_LENGTH_COUNT, sizeof *slice->masks);
     if (!slice->cover || !slice->masks)
         return E_MEMORY;
     /* Backward, so that all behind a node is done before it. */
-    for (uint32_t n = trie->node_count; n-- > 0;) {
-        struct trie_node *node = &trie->nodes[n];
+    for (uint32_t n = trie->all.node_count; n-- > 0;) {
+        struct trie_node *node = &trie->all.nodes[n];
 
-        for (uint32_t i = node->token_first; i < trie->nodes[n + 1].token_first; i++) {
+        for (uint32_t i = node->token_first; i < trie->all.nodes[n + 1].token_first; i++) {
             size_t bytes;
-            const char *text = vocabulary_trie_text(trie, trie->ids[i], &bytes);
+            const char *text = vocabulary_trie_text(trie, trie->all.ids[i], &bytes);
             uint8_t length = slice_length(of, text, bytes);
 
             slice->cover[n] = length > slice->cover[n] ? length : slice->cover[n];
             if (length != COVER_NEVER)
-                slice_token(trie, slice, trie->ids[i], length);
+                slice_token(trie, slice, trie->all.ids[i], length);
         }
-        for (uint32_t child = n + 1; child < node->skip; child = trie->nodes[child].skip) {
+        for (uint32_t child = n + 1; child < node->skip; child = trie->all.nodes[child].skip) {
             if (slice->cover[child] > slice->cover[n])
                 slice->cover[n] = slice->cover[child];
         }
     }
+    return 0;
+}
+
+/* The nodes that a slice does not cover at any length, and the tokens that are not its own. */
+static int rest_make(const struct vocabulary_trie *trie, struct trie_slice *slice)
+{
+    const struct trie_nodes *all = &trie->all;
+    const uint32_t *mask = slice->masks + (size_t)(SLICE_LENGTH_COUNT - 1) * trie->word_count;
+    struct trie_nodes *rest = &slice->rest;
+    uint32_t *numbers = malloc((all->node_count + (size_t)1) * sizeof *numbers);
+    uint32_t count = 0;
+
+    for (uint32_t n = 0; numbers && n < all->node_count; n++) {
+        numbers[n] = count;
+        count += slice->cover[n] == COVER_NEVER;
+    }
+    rest->nodes = malloc((count + (size_t)1) * sizeof *rest->nodes);
+    rest->ids = malloc((all->id_count + (size_t)1) * sizeof *rest->ids);
+    if (!numbers || !rest->nodes || !rest->ids) {
+        free(numbers);
+        return E_MEMORY;
+    }
+    numbers[all->node_count] = count;
+    for (uint32_t n = 0; n < all->node_count; n++) {
+        struct trie_node node = all->nodes[n];
+
+        if (slice->cover[n] != COVER_NEVER)
+            continue;
+        node.skip = numbers[node.skip];
+        node.token_first = rest->id_count;
+        rest->nodes[rest->node_count++] = node;
+        for (uint32_t i = all->nodes[n].token_first; i < all->nodes[n + 1].token_first; i++) {
+            if (!(mask[all->ids[i] / 32] >> all->ids[i] % 32 & 1))
+                rest->ids[rest->id_count++] = all->ids[i];
+        }
+    }
+    rest->nodes[count] = (struct trie_node){.skip = count, .token_first = rest->id_count};
+    free(numbers);
     return 0;
 }
 
@@ -244,6 +282,8 @@ static int trie_make(struct vocabulary_trie *trie, const struct vocabulary_token
         r = nodes_make(trie);
     for (int i = 0; r == 0 && i < VOCABULARY_SLICE_COUNT; i++)
         r = slice_make(trie, &trie->slices[i], &vocabulary_slices[i]);
+    for (int i = 0; r == 0 && i < VOCABULARY_SLICE_COUNT; i++)
+        r = rest_make(trie, &trie->slices[i]);
     return r;
 }
 
@@ -293,9 +333,11 @@ void vocabulary_trie_close(struct vocabulary_trie *trie)
     for (int i = 0; i < VOCABULARY_SLICE_COUNT; i++) {
         free(trie->slices[i].cover);
         free(trie->slices[i].masks);
+        free(trie->slices[i].rest.nodes);
+        free(trie->slices[i].rest.ids);
     }
-    free(trie->nodes);
-    free(trie->ids);
+    free(trie->all.nodes);
+    free(trie->all.ids);
     free(trie->ends);
     free(trie->text);
     free(trie->text_starts);

@@ -30,24 +30,29 @@ struct trie_node {
     uint8_t byte;
 };
 
-/* A slice's tokens: masks[i] has those of at most lengths[i] characters. */
+struct trie_nodes {
+    struct trie_node *nodes; /* node_count, and one more whose token_first ends the list */
+    int32_t *ids;            /* tokens in the order of the nodes */
+    uint32_t node_count;
+    uint32_t id_count;
+};
+
+/* A slice's tokens: mask i has those of at most slice_lengths[i] characters. */
 enum { SLICE_LENGTH_COUNT = 22, SLICE_LENGTH_MAX = 253, COVER_NEVER = 255 };
 extern const uint8_t slice_lengths[SLICE_LENGTH_COUNT];
 struct trie_slice {
-    uint8_t
-        *cover; /* a node: most characters of a token there or behind; COVER_NEVER: has others */
+    /* A node: most characters of a token there or behind; COVER_NEVER: not all are of the slice. */
+    uint8_t *cover;
     uint32_t *masks;                     /* SLICE_LENGTH_COUNT masks */
     uint32_t counts[SLICE_LENGTH_COUNT]; /* tokens in each */
+    struct trie_nodes rest;              /* a tree of the tokens that are in none */
 };
 
 struct vocabulary_trie {
-    struct trie_node *nodes; /* node_count, and one more whose token_first ends the list */
-    int32_t *ids;            /* text tokens in the order of the nodes */
+    struct trie_nodes all;
     int32_t *ends;
     char *text; /* of all tokens, one behind the other */
     uint32_t *text_starts;
-    uint32_t node_count;
-    uint32_t id_count;
     uint32_t end_count;
     uint32_t token_count;
     uint32_t word_count; /* of a mask */

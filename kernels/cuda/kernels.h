@@ -69,8 +69,10 @@ struct cuda_prefill_tile {
     uint32_t first; /* token of the segment, a multiple of CUDA_PREFILL_TILE */
 };
 
-/* Scratch that decode attention needs for at most `sequences` segments, in bytes; zeroed once by
- * the caller before the first use, and left so by each call. */
+/* Scratch that decode attention needs for at most `sequences` segments (4,096 is the most), in
+ * bytes; zeroed once by the caller before the first use, and left so by each call. A dependent call
+ * begins by the plan that it finds, which may be the last step's: a scratch is for one set of
+ * buffers, and what is no longer in use among them may be read, but is not looked at. */
 uint64_t cuda_attention_scratch(const struct cuda_properties *properties, uint32_t heads,
                                 uint32_t kv_heads, uint32_t head_size, uint32_t sequences);
 

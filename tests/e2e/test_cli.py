@@ -475,3 +475,53 @@ def test_bench_refuses_bad_lists(tiny):
         done = weft("bench", "--model", tiny, f"--batch-sizes={value}")
         assert done.returncode in (1, 2) and done.stdout == b""
         assert b"batch-sizes" in done.stderr
+
+
+# -- parse --
+
+
+def parse(lines, *options):
+    stdin = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    return weft("parse", *options, stdin=stdin)
+
+
+def test_parse_every_case(tmp_path):
+    """Whole, and cut as the reference says."""
+    reference = json.loads((ROOT / "tests/data/tool_calls/tool_calls.json").read_text())
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps({"tools": reference["tools"]}))
+    for name in sorted({case["format"] for case in reference["cases"]}):
+        cases = [case for case in reference["cases"] if case["format"] == name]
+        lines = [
+            {
+                "raw": case["raw"],
+                "splits": splits,
+                "starts_in_reasoning": case.get("starts_in_reasoning", False),
+            }
+            for case in cases
+            for splits in [[], *case["splits"].values()]
+        ]
+        done = parse(lines, "--tool-parser", name, "--tools", tools)
+        assert done.returncode == 0, done.stderr
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        expected = [case["expected"] for case in cases for _ in range(1 + len(case["splits"]))]
+        assert len(answers) == len(expected)
+        for answer, wanted in zip(answers, expected):
+            assert list(answer) == ["content", "reasoning_content", "tool_calls", "finish_reason"]
+            for part in ("content", "reasoning_content"):
+                assert (answer[part] or "").strip() == (wanted[part] or "")
+            assert answer["tool_calls"] == wanted["tool_calls"]
+            assert answer["finish_reason"] == wanted["finish_reason"]
+
+
+def test_parse_refuses():
+    assert_refused(parse([]), 1, "--tool-parser", "hermes, ")
+    assert_refused(parse([], "--tool-parser", "no-such"), 1, "no-such", "llama3_json")
+    assert_refused(parse([], "--tool-parser", "hermes", "--tools", "/none"), 1, "/none")
+    lines = [{"raw": "a"}, {}, {"raw": "abc", "splits": [2, 1]}, {"raw": "a", "splits": [9]}]
+    done = parse(lines, "--tool-parser", "hermes")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1 and len(answers) == 4
+    assert answers[0]["content"] == "a" and answers[0]["finish_reason"] == "stop"
+    assert "'raw' is missing" in answers[1]["error"]
+    assert "splits[1]" in answers[2]["error"] and "splits[0]" in answers[3]["error"]

@@ -118,5 +118,6 @@ def test_bench(shape):
     options = ["--batch-sizes", "1,3", "--context-lengths", 20, "--steps", 4, "--repeats", 1]
     done = weft("bench", "--random-weights", shape, "--json", *options)
     table = json.loads(done.stdout)
+    assert table["model"] == "small" and table["device"].startswith("cpu")
     assert [(r["batch"], r["context"]) for r in table["results"]] == [(1, 20), (3, 20)]
     assert all(r["decode_tokens_per_second"] > 0 for r in table["results"])

@@ -13,7 +13,14 @@
 #include "server/openai.h"
 #include "tests/lib/fake_text.h"
 
-enum { FLAG_COMPLETIONS = 1, FLAG_BOS = 2, FLAG_STRICT = 4, FLAG_FAILURE = 8, FLAG_STOP = 16 };
+enum {
+    FLAG_COMPLETIONS = 1,
+    FLAG_BOS = 2,
+    FLAG_STRICT = 4,
+    FLAG_FAILURE = 8,
+    FLAG_STOP = 16,
+    FLAG_SPLIT = 32
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -89,7 +96,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .context = 200,
                                      .vocabulary = FAKE_COUNT,
                                      .choices_max = 4,
-                                     .strict_max_tokens = flags & FLAG_STRICT};
+                                     .strict_max_tokens = flags & FLAG_STRICT,
+                                     .tool_format = tool_format_find("hermes"),
+                                     .parse_always = flags & FLAG_SPLIT};
     struct request *request = NULL;
     struct reply *reply = NULL;
     struct api_error error = {0};

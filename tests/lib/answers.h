@@ -22,6 +22,9 @@
 static const struct tokenizer plain_tokenizer = {.adds_bos = false};
 static const struct chat_template chatml = {.foreign = false};
 
+/* By which chat answers are split; NULL: they are not. */
+static const struct tool_format *answer_format;
+
 static struct openai_context context_of(const struct tokenizer *tokenizer)
 {
     return (struct openai_context){.tokenizer = tokenizer,
@@ -29,7 +32,9 @@ static struct openai_context context_of(const struct tokenizer *tokenizer)
                                    .model_id = "the \"model\"",
                                    .context = 4096,
                                    .vocabulary = FAKE_COUNT,
-                                   .choices_max = 16};
+                                   .choices_max = 16,
+                                   .tool_format = answer_format,
+                                   .parse_always = answer_format != NULL};
 }
 
 static struct reply *reply_of(const struct tokenizer *tokenizer, enum openai_endpoint endpoint,
@@ -245,8 +250,8 @@ static json_t *read_body(const struct buf *out, struct said *all)
 /* Runs the same script through a streaming and a plain reply, checks that they say the same, and
  * returns the plain answer's body. `fields` are those of the request, without braces and `stream`.
  */
-static json_t *run_both(enum openai_endpoint endpoint, const char *fields,
-                        const struct script *script, struct said *ret_said)
+static inline json_t *run_both(enum openai_endpoint endpoint, const char *fields,
+                               const struct script *script, struct said *ret_said)
 {
     struct said streamed;
     struct buf out;

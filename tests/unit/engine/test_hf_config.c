@@ -181,6 +181,9 @@ static void refuses_by_the_key(void **state)
     refuses(",\"eos_token_id\":\"</s>\"", E_INVALID, "eos_token_id");
     refuses(",\"rope_scaling\":7", E_INVALID, "rope_scaling");
     refuses(",\"rope_scaling\":{\"type\":\"linear\"}", E_INVALID, "factor");
+    /* Not 0, but 0 as a float. */
+    refuses(",\"rms_norm_eps\":1e-300", E_INVALID, "rms_norm_eps");
+    refuses(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":1e-300}", E_INVALID, "factor");
     refuses(",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
             "\"high_freq_factor\":1}",
             E_INVALID, "high_freq_factor");

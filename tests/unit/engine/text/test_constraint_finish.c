@@ -1,0 +1,268 @@
+/* test_constraint_finish.c -- protects: the distance to the end is the true one wherever a text
+ * stands, the shortest way has that many bytes and completes it, and a text that is given enough
+ * tokens comes to its end within them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/text/constraint.h"
+#include "engine/text/gbnf.h"
+#include "engine/text/schema.h"
+#include "tests/lib/failing_malloc.h"
+
+enum { BYTES = 256, WALKS = 30, WALK_BYTES = 60 };
+
+static uint32_t random_below(uint32_t bound)
+{
+    static uint64_t random_state = 11;
+
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % bound;
+}
+
+static const char *const schemas[] = {
+    "{}",
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":3},\"tags\":"
+    "{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"bcd\"]},\"minItems\":2,\"maxItems\":5}},"
+    "\"required\":[\"name\",\"tags\"],\"additionalProperties\":false}",
+    "{\"type\":\"array\",\"minItems\":3,\"items\":{\"type\":\"array\",\"minItems\":2,\"items\":{"
+    "\"type\":\"string\",\"minLength\":2,\"maxLength\":4}}}",
+    "{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\",\"minimum\":100},\"kids\":{"
+    "\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}},\"required\":[\"v\",\"kids\"],"
+    "\"additionalProperties\":false}",
+    "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^(ab){2,7}$\"},{\"type\":\"number\","
+    "\"minimum\":0.25,\"maximum\":0.5}]}",
+};
+static const char *const grammars[] = {
+    "root ::= (\"ab\" | \"c\" root \"d\"){2,4} \"!\"",
+    "root ::= a a b\na ::= (\"x\" b){3}\nb ::= [0-9]{2,} | \"(\" a \")\"",
+    "root ::= \"a\" root \"b\" | \"c\"{5}",
+};
+enum {
+    SCHEMAS = sizeof schemas / sizeof *schemas,
+    GRAMMARS = sizeof grammars / sizeof *grammars,
+};
+
+static struct vocabulary_trie *byte_vocabulary(void)
+{
+    static char bytes[BYTES];
+    struct vocabulary_token tokens[BYTES + 1] = {{0}};
+    struct vocabulary_trie *trie = NULL;
+    int32_t end = BYTES;
+
+    for (int i = 0; i < BYTES; i++) {
+        bytes[i] = (char)i;
+        tokens[i] = (struct vocabulary_token){bytes + i, 1};
+    }
+    assert_int_equal(vocabulary_trie_open(tokens, BYTES + 1, &end, 1, &trie, NULL), 0);
+    return trie;
+}
+
+static struct constraint *open_one(size_t index, const struct vocabulary_trie *trie)
+{
+    struct constraint_limits limits = {.cache_bytes = 256 << 10}; /* so that it forgets */
+    struct constraint *constraint = NULL;
+    struct grammar *grammar = NULL;
+    struct fault fault = {0};
+
+    if (index < SCHEMAS) {
+        json_t *schema = json_loads(schemas[index], 0, NULL);
+
+        assert_non_null(schema);
+        if (schema_compile(schema, NULL, &grammar, &fault) < 0)
+            fail_msg("%s: %s", schemas[index], fault.message);
+        json_decref(schema);
+    } else {
+        const char *text = grammars[index - SCHEMAS];
+
+        if (gbnf_parse(text, strlen(text), &grammar, &fault) < 0)
+            fail_msg("%s: %s", text, fault.message);
+    }
+    if (constraint_open(grammar, trie, &limits, &constraint, &fault) < 0)
+        fail_msg("%zu: %s", index, fault.message);
+    grammar_close(grammar);
+    return constraint;
+}
+
+/* Distances a byte further are consistent; one of the bytes that may come is taken. */
+static bool check_and_step(struct constraint_state *state, int64_t distance)
+{
+    uint8_t alive[BYTES];
+    uint32_t count = 0;
+    bool nearer = distance == 0;
+    size_t taken;
+
+    assert_int_equal(distance == 0, constraint_state_is_complete(state));
+    for (int b = 0; b < BYTES; b++) {
+        char byte = (char)b;
+        int r = constraint_state_bytes(state, &byte, 1, &taken, NULL);
+
+        assert_true(r >= 0);
+        if (r == 1) {
+            int64_t next = constraint_state_distance(state, NULL);
+
+            assert_true(next >= distance - 1);
+            nearer = nearer || next == distance - 1;
+            alive[count++] = (uint8_t)b;
+        }
+        assert_int_equal(constraint_state_rollback(state, 1), 0);
+    }
+    assert_true(nearer);
+    if (count == 0)
+        return false;
+    constraint_state_bytes(state, &(char){(char)alive[random_below(count)]}, 1, &taken, NULL);
+    return true;
+}
+
+static void check_way(struct constraint *constraint, const struct constraint_state *from,
+                      int64_t distance)
+{
+    struct constraint_state *state = NULL;
+    char way[512];
+    size_t taken;
+    int count;
+
+    assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+    constraint_state_copy(state, from);
+    count = constraint_state_finish(state, way, sizeof way, NULL);
+    assert_int_equal(count, distance);
+    assert_int_equal(constraint_state_bytes(state, way, (size_t)count, &taken, NULL), 1);
+    assert_true(constraint_state_is_complete(state));
+    constraint_state_close(state);
+}
+
+static void test_distances(void **ignored)
+{
+    struct vocabulary_trie *trie = byte_vocabulary();
+
+    (void)ignored;
+    for (size_t index = 0; index < SCHEMAS + GRAMMARS; index++) {
+        struct constraint *constraint = open_one(index, trie);
+
+        for (int walk = 0; walk < WALKS; walk++) {
+            struct constraint_state *state = NULL;
+            int64_t distance = 0;
+
+            assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+            for (int i = 0; i < WALK_BYTES; i++) {
+                distance = constraint_state_distance(state, NULL);
+                assert_true(distance >= 0);
+                check_way(constraint, state, distance);
+                if (!check_and_step(state, distance))
+                    break;
+            }
+            constraint_state_close(state);
+        }
+        constraint_close(constraint);
+    }
+    vocabulary_trie_close(trie);
+}
+
+static int32_t draw(const uint32_t *mask)
+{
+    int32_t allowed[BYTES + 1];
+    uint32_t count = 0;
+
+    for (int32_t id = 0; id <= BYTES; id++)
+        if (mask[id / 32] >> id % 32 & 1)
+            allowed[count++] = id;
+    assert_true(count > 0);
+    return allowed[random_below(count)];
+}
+
+/* Of single bytes: none opens more than the margin, so every text ends in time. */
+static void test_ends_in_time(void **ignored)
+{
+    struct vocabulary_trie *trie = byte_vocabulary();
+    uint32_t mask[(BYTES + 1) / 32 + 1];
+
+    (void)ignored;
+    for (size_t index = 0; index < SCHEMAS + GRAMMARS; index++) {
+        struct constraint *constraint = open_one(index, trie);
+
+        for (int walk = 0; walk < 4 * WALKS; walk++) {
+            struct constraint_state *state = NULL;
+            uint32_t left = 150 + random_below(100);
+
+            assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+            for (; left > 0 && !constraint_state_is_ended(state); left--) {
+                assert_int_equal(constraint_state_mask_within(state, left, mask,
+                                                              sizeof mask / sizeof *mask, NULL),
+                                 1);
+                assert_int_equal(constraint_state_token(state, draw(mask), NULL), 1);
+            }
+            assert_true(constraint_state_is_ended(state));
+            constraint_state_close(state);
+        }
+        constraint_close(constraint);
+    }
+    vocabulary_trie_close(trie);
+}
+
+/* With too little room nothing is forced. */
+static void test_no_room(void **ignored)
+{
+    struct vocabulary_trie *trie = byte_vocabulary();
+    struct constraint *constraint = open_one(1, trie);
+    struct constraint_state *state = NULL;
+    uint32_t within[(BYTES + 1) / 32 + 1], plain[(BYTES + 1) / 32 + 1];
+    size_t words = sizeof plain / sizeof *plain, taken;
+
+    (void)ignored;
+    assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+    assert_int_equal(constraint_state_bytes(state, "{\"name\":\"", 9, &taken, NULL), 1);
+    assert_int_equal(constraint_state_mask(state, plain, words, NULL), 1);
+    assert_int_equal(constraint_state_mask_within(state, 5, within, words, NULL), 1);
+    assert_memory_equal(within, plain, sizeof plain);
+    assert_int_equal(constraint_state_bytes(state, "\n", 1, &taken, NULL), 0);
+    assert_int_equal(constraint_state_distance(state, NULL), 1 << 30);
+    assert_int_equal(constraint_state_finish(state, (char *)within, 4, NULL), 0);
+    constraint_state_close(state);
+    constraint_close(constraint);
+    vocabulary_trie_close(trie);
+}
+
+static void test_without_memory(void **ignored)
+{
+    struct vocabulary_trie *trie = byte_vocabulary();
+
+    (void)ignored;
+    for (uint64_t n = 1;; n++) {
+        struct constraint *constraint = open_one(2, trie);
+        struct constraint_state *state = NULL;
+        uint32_t mask[(BYTES + 1) / 32 + 1];
+        struct fault fault = {0};
+        int r;
+
+        assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+        failing_malloc_arm(n);
+        r = constraint_state_mask_within(state, 70, mask, sizeof mask / sizeof *mask, &fault);
+        if (!failing_malloc_disarm()) {
+            assert_int_equal(r, 1);
+            constraint_state_close(state);
+            constraint_close(constraint);
+            break;
+        }
+        assert_int_equal(r, E_MEMORY);
+        assert_int_equal(fault.code, E_MEMORY);
+        constraint_state_close(state);
+        constraint_close(constraint);
+    }
+    vocabulary_trie_close(trie);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_distances),
+        cmocka_unit_test(test_ends_in_time),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_without_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
