@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "config/base/clock.h"
@@ -78,6 +79,34 @@ static int read_prompt(struct buf *prompt, struct fault *fault)
     return 0;
 }
 
+/* The conversation that the template is to render. NULL: there is no memory. */
+static json_t *make_conversation(const struct config *config, const struct buf *prompt)
+{
+    json_t *messages = json_array();
+    const char *texts[] = {config->system, buf_string(prompt)};
+    static const char *const roles[] = {"system", "user"};
+    json_t *input = json_object();
+
+    if (json_object_set_new(input, "messages", messages) < 0 ||
+        json_object_set_new(input, "add_generation_prompt", json_true()) < 0)
+        goto failed;
+    for (size_t i = 0; i < 2; i++) {
+        json_t *message;
+
+        if (!*texts[i] && i == 0)
+            continue;
+        message = json_object();
+        if (json_array_append_new(messages, message) < 0 ||
+            json_object_set_new(message, "role", json_string(roles[i])) < 0 ||
+            json_object_set_new(message, "content", json_string(texts[i])) < 0)
+            goto failed;
+    }
+    return input;
+failed:
+    json_decref(input);
+    return NULL;
+}
+
 /* What the model is to continue: the prompt as it is, or as a conversation in the model's own form.
  */
 static int render_prompt(const struct answer *answer, const struct buf *prompt,
@@ -85,28 +114,27 @@ static int render_prompt(const struct answer *answer, const struct buf *prompt,
 {
     const struct config *config = answer->config;
     struct chat_template *template_ = NULL;
-    struct chat_message messages[2];
-    size_t count = 0;
+    time_t seconds = time(NULL);
+    json_t *input;
+    struct tm now;
     int r;
 
     if (config->raw) {
         buf_put(ret_text, buf_string(prompt), prompt->bytes);
         return buf_failed(ret_text) ? fault_set(fault, E_MEMORY, "There is no memory left") : 0;
     }
-    if (*config->system)
-        messages[count++] = (struct chat_message){.role = "system",
-                                                  .role_bytes = strlen("system"),
-                                                  .content = config->system,
-                                                  .content_bytes = strlen(config->system)};
-    messages[count++] = (struct chat_message){.role = "user",
-                                              .role_bytes = strlen("user"),
-                                              .content = buf_string(prompt),
-                                              .content_bytes = prompt->bytes};
-    r = chat_template_open_gguf(engine_gguf(answer->engine), &template_, fault);
+    input = make_conversation(config, prompt);
+    if (!input)
+        return fault_set(fault, E_INVALID, "The prompt is not UTF-8, or there is no memory left");
+    r = chat_template_open_gguf(engine_gguf(answer->engine), config->chat_template, &template_,
+                                fault);
+    if (r == 0 && !localtime_r(&seconds, &now))
+        r = fault_errno(fault, "Cannot tell the time");
     if (r == 0)
-        r = chat_template_render(template_, messages, count, true, ret_text, fault);
+        r = chat_template_render(template_, input, &now, ret_text, fault);
     if (r < 0 && fault->code == E_UNSUPPORTED)
         fault_prefix(fault, "No chat with this model (--raw continues a text)");
+    json_decref(input);
     chat_template_close(template_);
     return r;
 }

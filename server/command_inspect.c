@@ -98,7 +98,7 @@ static void print_model(const struct model *model)
 }
 
 /* Whether texts and chats can be served; token ids always can. */
-static void print_text(const struct gguf *file)
+static void print_text(const struct config *config, const struct gguf *file)
 {
     struct chat_template *template_ = NULL;
     struct tokenizer *tokenizer = NULL;
@@ -108,7 +108,7 @@ static void print_text(const struct gguf *file)
         printf("\ntokenizer: %s\n", fault.message);
     else
         printf("\ntokenizer: %" PRIu32 " tokens\n", tokenizer_count(tokenizer));
-    if (chat_template_open_gguf(file, &template_, &fault) < 0 ||
+    if (chat_template_open_gguf(file, config->chat_template, &template_, &fault) < 0 ||
         chat_template_check(template_, &fault) < 0)
         printf("chat template: %s\n", fault.message);
     else
@@ -170,7 +170,7 @@ static int inspect(const struct config *config, const char *path, const struct g
     print_types(file);
     if (config->tensors)
         print_tensors(file);
-    print_text(file);
+    print_text(config, file);
     r = model_open(file, &model, fault);
     if (r < 0)
         return r;

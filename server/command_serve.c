@@ -67,8 +67,8 @@ static void name_model(struct serve *serve, const struct config *config)
 static int choose_format(struct serve *serve, const struct config *config, struct fault *fault)
 {
     struct openai_context *openai = &serve->server.openai;
-    const struct gguf *file = engine_gguf(serve->engine);
-    struct gguf_string text = {NULL, 0};
+    const char *text;
+    size_t bytes = 0;
 
     if (strcmp(config->tool_parser, "none") == 0)
         return 0;
@@ -76,8 +76,9 @@ static int choose_format(struct serve *serve, const struct config *config, struc
         openai->parse_always = true;
         return tool_format_named(config->tool_parser, &openai->tool_format, fault);
     }
-    if (file && gguf_get_string(file, "tokenizer.chat_template", &text, NULL) > 0)
-        openai->tool_format = tool_format_choose(text.text, text.bytes, &openai->parse_always);
+    text = chat_template_source(serve->chat_template, true, &bytes);
+    if (text)
+        openai->tool_format = tool_format_choose(text, bytes, &openai->parse_always);
     return 0;
 }
 
@@ -93,7 +94,8 @@ static int load_model(struct serve *serve, const struct config *config, struct f
     if (r < 0)
         log_event(LOG_WARN, "no_tokenizer", LOG_STR("reason", fault->message),
                   LOG_STR("served", "token ids"));
-    r = chat_template_open_gguf(engine_gguf(serve->engine), &serve->chat_template, fault);
+    r = chat_template_open_gguf(engine_gguf(serve->engine), config->chat_template,
+                                &serve->chat_template, fault);
     if (r < 0)
         return r;
     progress_phase(&serve->progress, "reading chat template",

@@ -20,6 +20,7 @@ int command_inspect(const struct config *config, struct fault *fault);
 int command_tokenize(const struct config *config, struct fault *fault);
 int command_detokenize(const struct config *config, struct fault *fault);
 int command_parse(const struct config *config, struct fault *fault);
+int command_template(const struct config *config, struct fault *fault);
 int command_bench(const struct config *config, struct fault *fault);
 int command_save(const struct config *config, struct fault *fault);
 int command_version(const struct config *config, struct fault *fault);

@@ -24,28 +24,47 @@ static bool read_line(FILE *stream, struct buf *line)
     return any;
 }
 
-static int answer_line(json_line_handler *handler, void *data, const struct buf *line,
-                       struct buf *answer, struct fault *fault)
-{
-    json_t *object = NULL;
-    int r;
+struct json_job {
+    json_line_handler *handler;
+    void *data;
+};
 
-    if (buf_failed(line))
-        return fault_set(fault, E_TOO_LARGE, "The line has more than %d bytes", LINE_BYTES_MAX);
-    r = json_parse(buf_string(line), line->bytes, &object, fault);
+static int answer_json(void *data, const char *line, size_t bytes, struct buf *answer,
+                       struct fault *fault)
+{
+    const struct json_job *job = data;
+    json_t *object = NULL;
+    int r = json_parse(line, bytes, &object, fault);
+
     if (r < 0)
         return r;
     if (!json_is_object(object))
         r = fault_set(fault, E_INVALID, "The line is not a JSON object");
     else
-        r = handler(data, object, answer, fault);
-    if (r == 0 && buf_failed(answer))
-        r = fault_set(fault, E_TOO_LARGE, "The answer has more than %d bytes", ANSWER_BYTES_MAX);
+        r = job->handler(job->data, object, answer, fault);
     json_decref(object);
     return r;
 }
 
+static int answer_line(text_line_handler *handler, void *data, const struct buf *line,
+                       struct buf *answer, struct fault *fault)
+{
+    int r;
+
+    if (buf_failed(line))
+        return fault_set(fault, E_TOO_LARGE, "The line has more than %d bytes", LINE_BYTES_MAX);
+    r = handler(data, buf_string(line), line->bytes, answer, fault);
+    if (r == 0 && buf_failed(answer))
+        r = fault_set(fault, E_TOO_LARGE, "The answer has more than %d bytes", ANSWER_BYTES_MAX);
+    return r;
+}
+
 int json_lines_run(json_line_handler *handler, void *data, struct fault *fault)
+{
+    return text_lines_run(answer_json, &(struct json_job){handler, data}, fault);
+}
+
+int text_lines_run(text_line_handler *handler, void *data, struct fault *fault)
 {
     struct buf line, answer;
     int r = 0;

@@ -4,39 +4,82 @@
  *     {"token":"...","logprob":-0.1,"bytes":[...],"top_logprobs":[{"token":...},...]} */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "server/openai_request.h"
 #include "server/reply.h"
 
 /* --- the prompt ------------------------------------------------------------------------------- */
 
-enum { FIELD_BYTES = 64, RENDERED_BYTES_MIN = 1 << 16, RENDERED_BYTES_PER_BODY_BYTE = 8 };
+enum { RENDERED_BYTES_MIN = 1 << 16, RENDERED_BYTES_PER_BODY_BYTE = 8 };
 
-static int render(struct draft *draft, const json_t *list, struct buf *text)
+/* reasoning_effort and verbosity reach templates that know them by their names; no effort at all is
+ * what other templates call thinking. */
+static int read_effort(struct draft *draft, json_t *input)
 {
-    size_t count = json_array_size(list);
-    struct chat_message *messages = arena_take(draft->arena, count, sizeof *messages);
+    static const char *const keys[] = {"reasoning_effort", "verbosity"};
+    static const char *const switches[] = {"enable_thinking", "thinking"};
+    const char *effort = "";
+    size_t bytes;
+    int r;
 
-    if (!messages)
-        return draft_out_of_memory(draft);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *message = json_array_get(list, i);
-        const json_t *role = json_object_get(message, "role");
-        const json_t *content = json_object_get(message, "content");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *word = "";
 
-        if (json_object_get(message, "tool_calls")) { /* a prompt without them would be another */
-            char field[FIELD_BYTES];
-
-            (void)snprintf(field, sizeof field, "messages[%zu].tool_calls", i);
-            return draft_fault(draft, E_UNSUPPORTED, field,
-                               "'%s' is not supported by this model's chat template", field);
-        }
-        messages[i] =
-            (struct chat_message){json_string_value(role), json_string_length(role),
-                                  json_string_value(content), json_string_length(content)};
+        r = json_get_string(draft->body, "", keys[i], &word, &bytes, &draft->fault);
+        if (r < 0)
+            return r;
+        if (r > 0 && json_object_set_new(input, keys[i], json_string(word)) < 0)
+            return draft_out_of_memory(draft);
+        if (i == 0)
+            effort = word;
     }
-    return chat_template_render(draft->context->chat_template, messages, count,
-                                draft->fields.add_generation_prompt, text, &draft->fault);
+    for (size_t i = 0; strcmp(effort, "none") == 0 && i < sizeof switches / sizeof *switches; i++) {
+        if (json_object_set_new(input, switches[i], json_false()) < 0)
+            return draft_out_of_memory(draft);
+    }
+    return 0;
+}
+
+/* What the template is rendered with, but for the messages. */
+static int read_variables(struct draft *draft, json_t *input)
+{
+    json_t *more = NULL, *documents = NULL;
+    int r = json_get_object(draft->body, "", "chat_template_kwargs", &more, &draft->fault);
+
+    if (r >= 0)
+        r = json_get_array(draft->body, "", "documents", &documents, &draft->fault);
+    if (r >= 0)
+        r = read_effort(draft, input);
+    if (r < 0)
+        return r;
+    if ((more && json_object_set(input, "chat_template_kwargs", more) < 0) ||
+        (documents && json_object_set(input, "documents", documents) < 0) ||
+        (draft->tools && json_object_set(input, "tools", (json_t *)(uintptr_t)draft->tools) < 0) ||
+        json_object_set_new(input, "add_generation_prompt",
+                            json_boolean(draft->fields.add_generation_prompt)) < 0)
+        return draft_out_of_memory(draft);
+    return 0;
+}
+
+static int render(struct draft *draft, json_t *messages, struct buf *text)
+{
+    json_t *input = json_object();
+    time_t seconds = time(NULL);
+    struct tm now;
+    int r = json_object_set(input, "messages", messages) < 0 ? draft_out_of_memory(draft)
+                                                             : read_variables(draft, input);
+
+    if (r == 0)
+        r = chat_template_render(draft->context->chat_template, input, localtime_r(&seconds, &now),
+                                 text, &draft->fault);
+    /* A body that came in whole is not too large for HTTP: its conversation cannot be rendered. */
+    if (r == E_TOO_LARGE)
+        r = draft->fault.code = E_INVALID;
+    if (r == E_INVALID && !*draft->fault.field)
+        (void)snprintf(draft->fault.field, sizeof draft->fault.field, "messages");
+    json_decref(input);
+    return r;
 }
 
 int chat_read_prompt(struct draft *draft)
@@ -50,8 +93,6 @@ int chat_read_prompt(struct draft *draft)
     buf_init(&text, RENDERED_BYTES_MIN + draft->body_bytes * RENDERED_BYTES_PER_BODY_BYTE);
     if (r == 0)
         r = render(draft, messages, &text);
-    if (r == 0 && buf_failed(&text))
-        r = draft_out_of_memory(draft);
     if (r == 0 && draft->format)
         draft->starts_in_reasoning =
             tool_format_opens_reasoning(draft->format, buf_string(&text), text.bytes);

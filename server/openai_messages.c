@@ -2,8 +2,10 @@
  *
  * They stay as they came but for what templates expect otherwise:
  *
- *     developer                          the role is system
- *     content in parts                   one string, parts joined with line breaks
+ *     developer                          the role is system, unless the template knows developer
+ *     content in parts                   one string, parts joined with line breaks, unless the
+ *                                        template goes through parts
+ *     content as a string                one part, if the template goes through parts only
  *     content null or left out           "", where that is allowed: an assistant's
  *     tool_calls[i].function.arguments   the object, when it came as JSON text of one
  *     reasoning                          also as reasoning_content
@@ -16,15 +18,11 @@
 
 enum { PATH_BYTES = 32, FIELD_BYTES = 64, CALLS_MAX = 256, JOINED_BYTES_MAX = 1 << 30 };
 
-static const char *const roles[][2] = {
-    /* as sent, as the template knows it */
-    {"system", "system"},    {"user", "user"}, {"assistant", "assistant"},
-    {"developer", "system"}, {"tool", "tool"}, {"function", "function"},
-};
+static const char *const roles[] = {"system", "user", "assistant", "developer", "tool", "function"};
 
 /* `path` ends in a point, here and below: "messages[2].". */
 static int read_role(struct draft *draft, const json_t *message, const char *path,
-                     const char **ret_role)
+                     const struct jinja_traits *traits, const char **ret_role)
 {
     const char *role = NULL;
     char field[FIELD_BYTES];
@@ -37,10 +35,12 @@ static int read_role(struct draft *draft, const json_t *message, const char *pat
     if (r == 0)
         return draft_fault(draft, E_INVALID, field, "'%s' is missing", field);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
-        if (strcmp(role, roles[i][0]) == 0) {
-            *ret_role = roles[i][1];
-            return 0;
-        }
+        if (strcmp(role, roles[i]) != 0)
+            continue;
+        *ret_role = roles[i];
+        if (strcmp(role, "developer") == 0 && !traits->knows_developer)
+            *ret_role = "system";
+        return 0;
     }
     return draft_fault(draft, E_INVALID, field,
                        "'%s' is '%.40s'; known are system, developer, user, assistant, tool and "
@@ -105,22 +105,48 @@ static int join_parts(struct draft *draft, const json_t *parts, const char *path
     return r;
 }
 
+/* A text as the only part of an array. NULL: no memory. */
+static json_t *one_part(json_t *content)
+{
+    json_t *part = json_object(), *parts = json_array();
+
+    if (json_object_set_new(part, "type", json_string("text")) < 0 ||
+        json_object_set(part, "text", content) < 0 || json_array_append(parts, part) < 0) {
+        json_decref(parts);
+        parts = NULL;
+    }
+    json_decref(part);
+    return parts;
+}
+
 /* A new reference, also when it is the value that came. */
 static int read_content(struct draft *draft, const json_t *message, const char *role,
-                        const char *path, json_t **ret_content)
+                        const char *path, const struct jinja_traits *traits, json_t **ret_content)
 {
     json_t *content = json_object_get(message, "content");
     char field[FIELD_BYTES];
 
     (void)snprintf(field, sizeof field, "%.*scontent", PATH_BYTES, path);
-    if (json_is_array(content))
-        return join_parts(draft, content, path, ret_content);
+    if (json_is_array(content)) {
+        int r = join_parts(draft, content, path, ret_content);
+
+        if (r == 0 && traits->iterates_content) { /* they are all right, and stay apart */
+            json_decref(*ret_content);
+            *ret_content = json_incref(content);
+        }
+        return r;
+    }
     if (content && !json_is_null(content) && !json_is_string(content))
         return draft_fault(draft, E_INVALID, field, "'%s' must be a string or an array of parts",
                            field);
     if (!json_is_string(content) && strcmp(role, "assistant") != 0)
         return draft_fault(draft, E_INVALID, field, "'%s' is missing", field);
-    *ret_content = json_is_string(content) ? json_incref(content) : json_string("");
+    if (!json_is_string(content))
+        *ret_content = json_string("");
+    else if (traits->iterates_content && !traits->asks_content_type)
+        *ret_content = one_part(content);
+    else
+        *ret_content = json_incref(content);
     return *ret_content ? 0 : draft_out_of_memory(draft);
 }
 
@@ -256,7 +282,7 @@ static int read_reasoning(struct draft *draft, json_t *message, const char *path
 }
 
 static int read_message(struct draft *draft, const json_t *message, size_t index,
-                        json_t **ret_message)
+                        const struct jinja_traits *traits, json_t **ret_message)
 {
     json_t *copy, *content = NULL;
     const char *role = NULL;
@@ -269,9 +295,9 @@ static int read_message(struct draft *draft, const json_t *message, size_t index
     (void)snprintf(path, sizeof path, "messages[%zu].", index);
     r = refuse_function_call(draft, message, path);
     if (r == 0)
-        r = read_role(draft, message, path, &role);
+        r = read_role(draft, message, path, traits, &role);
     if (r == 0)
-        r = read_content(draft, message, role, path, &content);
+        r = read_content(draft, message, role, path, traits, &content);
     if (r < 0)
         return r;
     copy = json_copy((json_t *)message);
@@ -292,6 +318,7 @@ static int read_message(struct draft *draft, const json_t *message, size_t index
 int draft_read_messages(struct draft *draft, json_t **ret_messages)
 {
     json_t *list = NULL, *messages, *message = NULL;
+    struct jinja_traits traits;
     int r = json_get_array(draft->body, "", "messages", &list, &draft->fault);
 
     if (r < 0)
@@ -299,9 +326,10 @@ int draft_read_messages(struct draft *draft, json_t **ret_messages)
     if (json_array_size(list) == 0)
         return draft_fault(draft, E_INVALID, "messages", "'messages' %s",
                            r ? "is empty: at least one message is needed" : "is missing");
+    chat_template_traits(draft->context->chat_template, draft->tools != NULL, &traits);
     messages = json_array();
     for (size_t i = 0; r >= 0 && i < json_array_size(list); i++) {
-        r = read_message(draft, json_array_get(list, i), i, &message);
+        r = read_message(draft, json_array_get(list, i), i, &traits, &message);
         if (r == 0 && json_array_append_new(messages, message) < 0)
             r = draft_out_of_memory(draft);
     }

@@ -138,23 +138,52 @@ uint32_t tokenizer_ends(const struct tokenizer *tokenizer, const int32_t **ret_i
 
 struct chat_template {
     bool foreign;
+    bool goes_through_parts; /* takes contents as arrays, and knows no other */
 };
 
-int chat_template_render(const struct chat_template *template_, const struct chat_message *messages,
-                         size_t count, bool add_generation_prompt, struct buf *ret_text,
-                         struct fault *fault)
+void chat_template_traits(const struct chat_template *template_, bool with_tools,
+                          struct jinja_traits *ret_traits)
 {
+    (void)with_tools;
+    *ret_traits = (struct jinja_traits){.iterates_content = template_->goes_through_parts};
+}
+
+/* ChatML. An array as content is written as its texts between brackets; of the other variables
+ * `suffix` is written, and each of the documents' titles. */
+int chat_template_render(const struct chat_template *template_, const json_t *input,
+                         const struct tm *now, struct buf *ret_text, struct fault *fault)
+{
+    const json_t *suffix =
+        json_object_get(json_object_get(input, "chat_template_kwargs"), "suffix");
+    json_t *message, *part;
+    size_t i, j;
+
+    (void)now;
     if (template_->foreign)
-        return fault_set(fault, E_UNSUPPORTED, "The model's chat template is not ChatML");
-    for (size_t i = 0; i < count; i++) {
+        return fault_set(fault, E_UNSUPPORTED, "The model has no chat template");
+    json_array_foreach(json_object_get(input, "documents"), i, message)
+        buf_text(ret_text, json_string_value(json_object_get(message, "title")));
+    json_array_foreach(json_object_get(input, "messages"), i, message)
+    {
+        const json_t *content = json_object_get(message, "content");
+
         buf_text(ret_text, "<|im_start|>");
-        buf_put(ret_text, messages[i].role, messages[i].role_bytes);
+        buf_text(ret_text, json_string_value(json_object_get(message, "role")));
         buf_byte(ret_text, '\n');
-        buf_put(ret_text, messages[i].content, messages[i].content_bytes);
+        if (json_is_string(content))
+            buf_put(ret_text, json_string_value(content), json_string_length(content));
+        json_array_foreach(content, j, part)
+        {
+            buf_byte(ret_text, '[');
+            buf_text(ret_text, json_string_value(json_object_get(part, "text")));
+            buf_byte(ret_text, ']');
+        }
         buf_text(ret_text, "<|im_end|>\n");
     }
-    if (add_generation_prompt)
+    if (json_is_true(json_object_get(input, "add_generation_prompt")))
         buf_text(ret_text, "<|im_start|>assistant\n");
+    if (suffix)
+        buf_text(ret_text, json_string_value(suffix));
     return 0;
 }
 

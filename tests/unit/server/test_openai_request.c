@@ -271,6 +271,31 @@ static void test_messages(void **state)
     request_free(request);
 }
 
+/* What the template is told beside the messages, and contents for one that goes through parts. */
+static void test_template_variables(void **state)
+{
+    static const struct chat_template parts = {.goes_through_parts = true};
+    struct request *request;
+
+    (void)state;
+    request = good(OPENAI_CHAT, CHAT("\"documents\":[{\"title\":\"D\"}],\"chat_template_kwargs\":"
+                                     "{\"suffix\":\"S\"},\"add_generation_prompt\":false"));
+    assert_prompt(request, 0, "D<|im_start|>user\nhi<|im_end|>\nS");
+    request_free(request);
+    context.chat_template = &parts;
+    request = good(OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+                                "\"user\",\"content\":[{\"type\":\"text\",\"text\":\"b\"},"
+                                "{\"type\":\"text\",\"text\":\"c\"}]}],"
+                                "\"add_generation_prompt\":false}");
+    context.chat_template = &chatml;
+    assert_prompt(request, 0,
+                  "<|im_start|>user\n[a]<|im_end|>\n<|im_start|>user\n[b][c]<|im_end|>\n");
+    request_free(request);
+    bad(OPENAI_CHAT, CHAT("\"chat_template_kwargs\":[]"), 400, "chat_template_kwargs", "object");
+    bad(OPENAI_CHAT, CHAT("\"documents\":{}"), 400, "documents", "array");
+    bad(OPENAI_CHAT, CHAT("\"reasoning_effort\":1"), 400, "reasoning_effort", "string");
+}
+
 static void test_max_tokens(void **state)
 {
     struct request *request;
@@ -426,7 +451,7 @@ static void test_wrong_prompts(void **state)
     bad(OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}", 400,
         "messages[0].content[0]", "object");
     context.chat_template = &foreign;
-    bad(OPENAI_CHAT, CHAT("\"n\":1"), 400, "", "not ChatML");
+    bad(OPENAI_CHAT, CHAT("\"n\":1"), 400, "", "no chat template");
     context.chat_template = &chatml;
 }
 
@@ -609,14 +634,23 @@ static void test_committed_page(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_every_value_arrives),
-        cmocka_unit_test(test_null_is_absent), cmocka_unit_test(test_values_that_ask_for_nothing),
-        cmocka_unit_test(test_prompts),        cmocka_unit_test(test_bos),
-        cmocka_unit_test(test_messages),       cmocka_unit_test(test_max_tokens),
-        cmocka_unit_test(test_wrong_json),     cmocka_unit_test(test_wrong_types_and_ranges),
-        cmocka_unit_test(test_wrong_prompts),  cmocka_unit_test(test_unserved_constraints),
-        cmocka_unit_test(test_long_prompts),   cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_models),         cmocka_unit_test(test_committed_page),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_every_value_arrives),
+        cmocka_unit_test(test_null_is_absent),
+        cmocka_unit_test(test_values_that_ask_for_nothing),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_bos),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_template_variables),
+        cmocka_unit_test(test_max_tokens),
+        cmocka_unit_test(test_wrong_json),
+        cmocka_unit_test(test_wrong_types_and_ranges),
+        cmocka_unit_test(test_wrong_prompts),
+        cmocka_unit_test(test_unserved_constraints),
+        cmocka_unit_test(test_long_prompts),
+        cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_committed_page),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

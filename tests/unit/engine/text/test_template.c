@@ -1,10 +1,14 @@
-/* test_template.c -- protects: which chat templates are taken, that those are rendered exactly, and
- * that another one, a broken one or none says so and harms nothing. */
+/* test_template.c -- protects: where chat templates are found (GGUF, files, folders), which of
+ * several is taken, what they see, and what is said when there is none or it is broken. The
+ * language itself is tested in test_jinja.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -12,210 +16,155 @@
 #include "tests/lib/failing_malloc.h"
 #include "tests/lib/gguf_stream.h"
 
-#define LOOP "{% for message in messages %}"
-#define TURN                                                                                 \
-    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}" \
-    "{% endfor %}"
-#define OPENING "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-#define PREAMBLE                                                                             \
-    "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nIt\\'s " \
-    "\"me\"<|im_end|>\n' }}{% endif %}"
+static const struct tm now = {.tm_year = 126, .tm_mon = 10, .tm_mday = 30, .tm_hour = 7};
 
-struct opened {
-    struct gguf_stream stream;
-    struct gguf *file;
-    struct chat_template *template_;
-};
-
-static void open_text(struct opened *opened, const char *text, size_t bytes)
+static void put_string(struct gguf_stream *stream, const char *key, const char *text)
 {
-    gguf_stream_open(&opened->stream);
-    if (text) {
-        gguf_stream_key(&opened->stream, "tokenizer.chat_template", GGUF_STRING);
-        gguf_stream_text(&opened->stream, text, bytes);
-    }
-    opened->file = gguf_stream_finish(&opened->stream);
-    assert_non_null(opened->file);
-    assert_int_equal(chat_template_open_gguf(opened->file, &opened->template_, NULL), 0);
+    gguf_stream_key(stream, key, GGUF_STRING);
+    gguf_stream_text(stream, text, strlen(text));
 }
 
-static void close_text(struct opened *opened)
+/* A file's metadata: templates by key (NULL: none), and three tokens. */
+static struct gguf *make_gguf(struct gguf_stream *stream, const char *plain, const char *tool_use)
 {
-    chat_template_close(opened->template_);
-    gguf_close(opened->file);
-    free(opened->stream.bytes);
+    static const char *const pieces[] = {"<unk>", "<s>", "</s>"};
+
+    gguf_stream_open(stream);
+    gguf_stream_key(stream, "tokenizer.ggml.tokens", GGUF_ARRAY);
+    gguf_stream_u32(stream, GGUF_STRING);
+    gguf_stream_u64(stream, 3);
+    for (size_t i = 0; i < 3; i++)
+        gguf_stream_text(stream, pieces[i], strlen(pieces[i]));
+    gguf_stream_number(stream, "tokenizer.ggml.bos_token_id", 1);
+    gguf_stream_number(stream, "tokenizer.ggml.eos_token_id", 2);
+    gguf_stream_number(stream, "tokenizer.ggml.padding_token_id", 77); /* there is none */
+    if (plain)
+        put_string(stream, "tokenizer.chat_template", plain);
+    if (tool_use)
+        put_string(stream, "tokenizer.chat_template.tool_use", tool_use);
+    return gguf_stream_finish(stream);
 }
 
-static const struct chat_message conversation[] = {
-    {"user", 4, "{{ Hi }}", 8}, {"assistant", 9, "", 0}, {"tool", 4, "a\0b", 3}};
-
-static void assert_renders(const char *template_text, size_t count, bool open, const char *expected,
-                           size_t expected_bytes)
-{
-    struct opened opened;
-    struct buf text;
-
-    open_text(&opened, template_text, strlen(template_text));
-    buf_init(&text, 4096);
-    assert_int_equal(chat_template_check(opened.template_, NULL), 0);
-    assert_int_equal(chat_template_render(opened.template_, conversation, count, open, &text, NULL),
-                     0);
-    assert_int_equal(text.bytes, expected_bytes);
-    assert_memory_equal(buf_string(&text), expected, expected_bytes);
-    buf_fini(&text);
-    close_text(&opened);
-}
-
-#define ASSERT_RENDERS(template_, count_, open_, expected_) \
-    assert_renders((template_), (count_), (open_), (expected_), sizeof(expected_) - 1)
-
-static void test_rendering(void **state)
-{
-    (void)state;
-    ASSERT_RENDERS(LOOP TURN OPENING, 3, true,
-                   "<|im_start|>user\n{{ Hi }}<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
-                   "<|im_start|>tool\na\0b<|im_end|>\n<|im_start|>assistant\n");
-    ASSERT_RENDERS(LOOP TURN OPENING, 1, false, "<|im_start|>user\n{{ Hi }}<|im_end|>\n");
-    ASSERT_RENDERS(LOOP PREAMBLE TURN OPENING, 1, false,
-                   "<|im_start|>system\nIt's \"me\"<|im_end|>\n"
-                   "<|im_start|>user\n{{ Hi }}<|im_end|>\n");
-    ASSERT_RENDERS(LOOP PREAMBLE TURN OPENING, 0, true, "<|im_start|>assistant\n");
-}
-
-static void test_a_system_message_takes_the_preambles_place(void **state)
-{
-    static const struct chat_message system = {"system", 6, "S", 1};
-    static const char text[] = LOOP PREAMBLE TURN OPENING;
-    struct opened opened;
-    struct buf rendered;
-
-    (void)state;
-    open_text(&opened, text, strlen(text));
-    buf_init(&rendered, 4096);
-    assert_int_equal(chat_template_render(opened.template_, &system, 1, false, &rendered, NULL), 0);
-    assert_string_equal(buf_string(&rendered), "<|im_start|>system\nS<|im_end|>\n");
-    buf_fini(&rendered);
-    /* Too long for the buffer: a fault, not half a prompt. */
-    buf_init(&rendered, 10);
-    assert_int_equal(chat_template_render(opened.template_, &system, 1, false, &rendered, NULL),
-                     E_TOO_LARGE);
-    buf_fini(&rendered);
-    close_text(&opened);
-}
-
-/* The same template written in other ways that Jinja reads alike. */
-static void test_other_spellings(void **state)
-{
-    static const char *const same[] = {
-        LOOP TURN OPENING,
-        LOOP TURN OPENING "\n",
-        LOOP TURN OPENING "\n\n", /* one newline after the tag goes, and one at the end */
-        " \t" LOOP TURN OPENING,
-        LOOP "\n" TURN "\n  " OPENING,
-        "{%for message in messages%}{{ '<|im_start|>'+message.role+\"\\n\" + message.content +\n"
-        "'<|im_end|>\\n' }}{%endfor%}{%if add_generation_prompt%}{{'<|im_start|>assistant\\n'}}"
-        "{%endif%}",
-        "{% for message in messages %}\n    {{- '<|im_start|>' + message['role'] + '\n' + "
-        "message['content'] + '<|im_end|>' + '\n' -}}\n{% endfor %}\n"
-        "{%- if add_generation_prompt -%}\n  {{ '<|im_start|>assistant\r\n' -}}\n{% endif %}",
-        "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}"
-        "{% endif %}" LOOP TURN OPENING,
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        ASSERT_RENDERS(same[i], 1, true,
-                       "<|im_start|>user\n{{ Hi }}<|im_end|>\n<|im_start|>assistant\n");
-}
-
-static void assert_refused(const char *text, size_t bytes, const char *word)
+static void assert_renders(const struct chat_template *template_, const char *input,
+                           const char *expected)
 {
     struct fault fault = {0};
-    struct opened opened;
-    struct buf rendered;
+    json_t *tree = NULL;
+    struct buf text;
 
-    open_text(&opened, text, bytes);
-    buf_init(&rendered, 4096);
-    assert_int_equal(chat_template_check(opened.template_, &fault), E_UNSUPPORTED);
-    assert_non_null(strstr(fault.message, word));
-    assert_non_null(strstr(fault.message, "/v1/completions"));
+    assert_int_equal(json_parse(input, strlen(input), &tree, NULL), 0);
+    for (int i = 0; i < 2; i++) { /* out of a tree and out of text */
+        int r;
+
+        buf_init(&text, 4096);
+        r = i == 0
+                ? chat_template_render(template_, tree, &now, &text, &fault)
+                : chat_template_render_text(template_, input, strlen(input), &now, &text, &fault);
+        if (r < 0)
+            fail_msg("%s", fault.message);
+        assert_string_equal(buf_string(&text), expected);
+        buf_fini(&text);
+    }
+    json_decref(tree);
+}
+
+static void assert_fails(const struct chat_template *template_, const char *input, int code,
+                         const char *word)
+{
+    struct fault fault = {0};
+    struct buf text;
+
+    buf_init(&text, 4096);
+    buf_text(&text, "before");
     assert_int_equal(
-        chat_template_render(opened.template_, conversation, 1, true, &rendered, &fault),
-        E_UNSUPPORTED);
-    assert_int_equal(rendered.bytes, 0);
-    buf_fini(&rendered);
-    close_text(&opened);
+        chat_template_render_text(template_, input, strlen(input), &now, &text, &fault), code);
+    if (!strstr(fault.message, word))
+        fail_msg("'%s' does not say '%s'", fault.message, word);
+    assert_string_equal(buf_string(&text), "before");
+    buf_fini(&text);
 }
 
-/* Each would be rendered wrongly by the plain rule. */
-static void test_other_templates_are_refused(void **state)
+static void test_gguf(void **state)
 {
-    static const char *const other[] = {
-        "",
-        "{{ bos_token }}" LOOP TURN OPENING,
-        LOOP TURN,
-        LOOP TURN OPENING OPENING,
-        LOOP TURN OPENING "\n\n\n",
-        LOOP " " TURN OPENING,
-        LOOP " " PREAMBLE TURN OPENING,
-        LOOP TURN " " OPENING,
-        LOOP TURN "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}",
-        LOOP TURN "{% if add_generation_prompt and x %}{{ '<|im_start|>assistant\n' }}{% endif %}",
-        LOOP "{{'<|im_start|>' + message['role'] + '\n' + message['content'] | trim + "
-             "'<|im_end|>' + '\n'}}{% endfor %}" OPENING,
-        LOOP "{{'<|im_start|>' + message['role'] + '\n\n' + message['content'] + '<|im_end|>' + "
-             "'\n'}}{% endfor %}" OPENING,
-        LOOP "{# a comment #}" TURN OPENING,
-        LOOP
-        "{% if loop.first and messages[0]['role'] != 'tool' %}{{ 'x' }}{% endif %}" TURN OPENING,
-        LOOP "{% if loop.first and messages[0]['role'] != 'system' %}{{ 'x' + y }}{% endif %}" TURN
-            OPENING,
-        LOOP
-        "{% if loop.first and messages[0]['role'] != 'system' %}{{ '\\u0041' }}{% endif %}" TURN
-            OPENING,
-        "{% for message in messages",
-        "{% for message in messages %}{{ 'open",
-        "{% for message in messages % }" TURN OPENING,
-        LOOP
-        "{% if loop.first and messages[0]['role'] ! = 'system' %}{{ 'x' }}{% endif %}" TURN OPENING,
-        "{{ 'a\\",
-        "{%",
-        "{{ -",
-        "{",
+    struct chat_template *template_ = NULL;
+    struct gguf_stream stream;
+    struct gguf *file = make_gguf(
+        &stream,
+        "{{ bos_token }}{{ pad_token is defined }}{% for m in messages %}{{ m.role }}:{{ m.content "
+        "}}"
+        "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}>{% endif %}{{ tools }}{{ x }}",
+        "T{{ tools }}");
+
+    (void)state;
+    assert_int_equal(chat_template_open_gguf(file, "", &template_, NULL), 0);
+    assert_int_equal(chat_template_check(template_, NULL), 0);
+    assert_renders(template_, "{\"messages\":[{\"role\":\"a\",\"content\":\"b\"}]}",
+                   "<s>Falsea:b</s>None");
+    assert_renders(template_,
+                   "{\"messages\":[],\"add_generation_prompt\":true,\"bos_token\":null,"
+                   "\"chat_template_kwargs\":{\"x\":[1],\"bos_token\":\"B\"}}",
+                   "BFalse>None[1]");
+    assert_renders(template_, "{\"messages\":[],\"tools\":[]}", "T[]");
+    assert_renders(template_, "{\"messages\":[],\"tools\":null}", "<s>FalseNone");
+    assert_fails(template_, "[]", E_INVALID, "not a JSON object");
+    assert_fails(template_, "{", E_INVALID, "Invalid JSON at line 1");
+    assert_fails(template_, "{\"chat_template_kwargs\":[]}", E_INVALID, "must be an object");
+    chat_template_close(template_);
+    gguf_close(file);
+    free(stream.bytes);
+}
+
+/* Integers that no tree holds, and NULs, go through text. */
+static void test_text_holds_more_than_trees(void **state)
+{
+    static const char line[] =
+        "{\"messages\":[12345678901234567890123,\"a\\u0000b\",5.0],\"big\":-9223372036854775809}";
+    struct chat_template *template_ = NULL;
+    struct gguf_stream stream;
+    struct gguf *file = make_gguf(&stream, "{{ messages|tojson }}{{ big }}", NULL);
+    struct buf text;
+
+    (void)state;
+    assert_int_equal(chat_template_open_gguf(file, "", &template_, NULL), 0);
+    buf_init(&text, 4096);
+    assert_int_equal(chat_template_render_text(template_, line, sizeof line - 1, &now, &text, NULL),
+                     0);
+    assert_string_equal(buf_string(&text),
+                        "[12345678901234567890123, \"a\\u0000b\", 5.0]-9223372036854775809");
+    buf_fini(&text);
+    chat_template_close(template_);
+    gguf_close(file);
+    free(stream.bytes);
+}
+
+static void test_none_and_broken_ones(void **state)
+{
+    static const struct {
+        const char *source;
+        int code;
+        const char *word;
+    } rows[] = {
+        {NULL, E_UNSUPPORTED, "--chat-template FILE"},
+        {"{% if x %}", E_INVALID, "line 1, column 4"},
+        {"a\n{{ 'x' | }}", E_INVALID, "line 2, column 10"},
+        {"\xff", E_INVALID, "not UTF-8"},
     };
-    static const char with_nul[] = LOOP TURN OPENING "\0";
-    static const char with_mark[] = LOOP "\1" TURN OPENING;
 
     (void)state;
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        assert_refused(other[i], strlen(other[i]), "ChatML");
-    assert_refused(with_nul, sizeof with_nul - 1, "ChatML");
-    assert_refused(with_mark, sizeof with_mark - 1, "ChatML");
-    assert_refused(NULL, 0, "no chat template");
-}
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_template *template_ = NULL;
+        struct gguf_stream stream;
+        struct gguf *file = make_gguf(&stream, rows[i].source, NULL);
+        struct fault fault = {0};
 
-/* A changed byte may make another preamble, but never a template that is half understood. */
-static void test_cut_and_changed_templates(void **state)
-{
-    static const char text[] = LOOP PREAMBLE TURN OPENING;
-    const size_t bytes = sizeof text - 1;
-    const char *literal = strstr(text, "<|im_start|>"), *literal_end = strstr(literal, "' }}");
-
-    (void)state;
-    for (size_t cut = 0; cut < bytes; cut++)
-        assert_refused(text, cut, "ChatML");
-    for (size_t at = 0; at < bytes; at++) {
-        char *copy = strdup(text);
-        struct opened opened;
-
-        assert_non_null(copy);
-        copy[at] = copy[at] == '~' ? '^' : '~';
-        open_text(&opened, copy, bytes);
-        /* Only inside the preamble's literal is another byte as good. */
-        if (text + at < literal || text + at >= literal_end)
-            assert_int_equal(chat_template_check(opened.template_, NULL), E_UNSUPPORTED);
-        close_text(&opened);
-        free(copy);
+        assert_int_equal(chat_template_open_gguf(file, "", &template_, NULL), 0);
+        assert_int_equal(chat_template_check(template_, &fault), rows[i].code);
+        assert_non_null(strstr(fault.message, rows[i].word));
+        assert_non_null(strstr(fault.message, "--chat-template FILE"));
+        assert_fails(template_, "{\"messages\":[]}", rows[i].code, rows[i].word);
+        chat_template_close(template_);
+        gguf_close(file);
+        free(stream.bytes);
     }
 }
 
@@ -229,46 +178,205 @@ static void test_a_template_that_is_no_text(void **state)
     gguf_stream_open(&stream);
     gguf_stream_number(&stream, "tokenizer.chat_template", 7);
     file = gguf_stream_finish(&stream);
-    assert_int_equal(chat_template_open_gguf(file, &template_, NULL), E_CORRUPT);
+    assert_int_equal(chat_template_open_gguf(file, "", &template_, NULL), E_CORRUPT);
     assert_null(template_);
     chat_template_close(NULL);
     gguf_close(file);
     free(stream.bytes);
 }
 
-static void test_failing_allocations(void **state)
+/* --- files ------------------------------------------------------------------------------------ */
+
+static char folder[64];
+
+static void write_file(const char *name, const char *text)
 {
-    static const char text[] = LOOP PREAMBLE TURN OPENING;
-    struct opened opened;
+    char path[256];
+    FILE *to;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    to = fopen(path, "w");
+    assert_non_null(to);
+    assert_true(fputs(text, to) >= 0);
+    assert_int_equal(fclose(to), 0);
+}
+
+static int make_folder(void **state)
+{
+    char path[256];
 
     (void)state;
-    open_text(&opened, text, sizeof text - 1);
+    snprintf(folder, sizeof folder, "/tmp/weft-template-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
+    return mkdir(path, 0700);
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    return system(command);
+}
+
+static struct chat_template *open_path(const char *name)
+{
+    struct chat_template *template_ = NULL;
+    struct fault fault = {0};
+    char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (chat_template_open_path(path, &template_, &fault) < 0)
+        fail_msg("%s", fault.message);
+    return template_;
+}
+
+static void test_folder(void **state)
+{
+    struct chat_template *template_;
+
+    (void)state;
+    write_file("tokenizer_config.json",
+               "{\"model_max_length\":1000000000000000019884624838656,\"bos_token\":\"<b>\","
+               "\"eos_token\":{\"content\":\"<e>\"},\"unk_token\":null,\"chat_template\":["
+               "{\"name\":\"default\",\"template\":\"D{{ bos_token }}{{ eos_token }}\"},"
+               "{\"name\":\"tool_use\",\"template\":\"U\"},{\"name\":7}]}");
+    template_ = open_path("tokenizer_config.json");
+    assert_renders(template_, "{\"messages\":[]}", "D<b><e>");
+    assert_renders(template_, "{\"messages\":[],\"tools\":[]}", "U");
+    chat_template_close(template_);
+
+    write_file("additional_chat_templates/tool_use.jinja", "V");
+    template_ = open_path("");
+    assert_renders(template_, "{\"messages\":[]}", "D<b><e>");
+    assert_renders(template_, "{\"messages\":[],\"tools\":[]}", "V");
+    chat_template_close(template_);
+
+    /* A file of its own goes before the one in the config; the tokens are still the config's. */
+    write_file("chat_template.jinja", "F{{ bos_token }}\n");
+    template_ = open_path("");
+    assert_renders(template_, "{\"messages\":[]}", "F<b>");
+    chat_template_close(template_);
+    template_ = open_path("chat_template.jinja");
+    assert_renders(template_, "{\"messages\":[]}", "F");
+    chat_template_close(template_);
+}
+
+static void test_a_file_in_the_models_place(void **state)
+{
+    struct chat_template *template_ = NULL;
+    struct gguf_stream stream;
+    struct gguf *file = make_gguf(&stream, "model", NULL);
+    struct fault fault = {0};
+    char path[256];
+
+    (void)state;
+    write_file("mine.txt", "mine{{ bos_token }}");
+    snprintf(path, sizeof path, "%s/mine.txt", folder);
+    assert_int_equal(chat_template_open_gguf(file, path, &template_, NULL), 0);
+    assert_renders(template_, "{\"messages\":[]}", "mine<s>");
+    chat_template_close(template_);
+    template_ = NULL;
+
+    write_file("mine.txt", "{{");
+    assert_int_equal(chat_template_open_gguf(file, path, &template_, &fault), E_INVALID);
+    assert_non_null(strstr(fault.message, path));
+    snprintf(path, sizeof path, "%s/none", folder);
+    assert_true(chat_template_open_gguf(file, path, &template_, &fault) < 0);
+    write_file("x.json", "{}");
+    snprintf(path, sizeof path, "%s/x.json", folder);
+    assert_int_equal(chat_template_open_gguf(file, path, &template_, &fault), E_NOT_FOUND);
+    write_file("x.json", "{");
+    assert_int_equal(chat_template_open_gguf(file, path, &template_, &fault), E_CORRUPT);
+    assert_null(template_);
+    gguf_close(file);
+    free(stream.bytes);
+}
+
+/* --- what a server asks ----------------------------------------------------------------------- */
+
+static void test_traits(void **state)
+{
+    static const struct {
+        const char *source;
+        struct jinja_traits traits;
+    } rows[] = {
+        {"{% for m in messages %}{{ m.content }}{% endfor %}", {false, false, false}},
+        {"{% for p in m['content'] %}{% endfor %}", {true, false, false}},
+        {"{% macro f(content) %}{% if content is not string %}{% for p in content | list %}"
+         "{% endfor %}{% endif %}{% endmacro %}",
+         {true, true, false}},
+        {"{% if m.content is string %}{% endif %}{{ m.role == 'developer' }}", {false, true, true}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_template *template_ = NULL;
+        struct gguf_stream stream;
+        struct gguf *file = make_gguf(&stream, rows[i].source, NULL);
+        struct jinja_traits traits;
+
+        assert_int_equal(chat_template_open_gguf(file, "", &template_, NULL), 0);
+        chat_template_traits(template_, false, &traits);
+        assert_memory_equal(&traits, &rows[i].traits, sizeof traits);
+        chat_template_close(template_);
+        gguf_close(file);
+        free(stream.bytes);
+    }
+}
+
+static void test_failing_allocations(void **state)
+{
+    struct gguf_stream stream;
+    struct gguf *file = make_gguf(&stream,
+                                  "{{ bos_token }}{% for m in messages %}{{ m }}"
+                                  "{% endfor %}",
+                                  "T");
+    json_t *input = json_object();
+
+    (void)state;
+    json_object_set_new(input, "messages", json_array());
     for (uint64_t nth = 1;; nth++) {
         struct chat_template *template_ = NULL;
+        struct buf text;
         int r;
 
+        buf_init(&text, 4096);
         failing_malloc_arm(nth);
-        r = chat_template_open_gguf(opened.file, &template_, NULL);
+        r = chat_template_open_gguf(file, "", &template_, NULL);
+        if (r == 0)
+            r = chat_template_render(template_, input, &now, &text, NULL);
         if (!failing_malloc_disarm()) {
-            assert_int_equal(chat_template_check(template_, NULL), 0);
+            assert_int_equal(r, 0);
+            assert_string_equal(buf_string(&text), "<s>");
+            buf_fini(&text);
             chat_template_close(template_);
             break;
         }
         assert_int_equal(r, E_MEMORY);
-        assert_null(template_);
+        assert_int_equal(text.bytes, 0);
+        buf_fini(&text);
+        chat_template_close(template_);
     }
-    close_text(&opened);
+    json_decref(input);
+    gguf_close(file);
+    free(stream.bytes);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rendering),
-        cmocka_unit_test(test_a_system_message_takes_the_preambles_place),
-        cmocka_unit_test(test_other_spellings),
-        cmocka_unit_test(test_other_templates_are_refused),
-        cmocka_unit_test(test_cut_and_changed_templates),
+        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_text_holds_more_than_trees),
+        cmocka_unit_test(test_none_and_broken_ones),
         cmocka_unit_test(test_a_template_that_is_no_text),
+        cmocka_unit_test_setup_teardown(test_folder, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_a_file_in_the_models_place, make_folder,
+                                        remove_folder),
+        cmocka_unit_test(test_traits),
         cmocka_unit_test(test_failing_allocations),
     };
 
