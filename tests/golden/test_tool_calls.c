@@ -136,9 +136,64 @@ static void test_cases(void **state)
     json_decref(file);
 }
 
+/* Each published template shows the format that its model writes. */
+static void test_templates(void **state)
+{
+    static const struct {
+        const char *template, *format;
+        bool always;
+    } known[] = {
+        {"axo-llama4", "llama_pythonic", false},
+        {"axo-qwen3", "hermes", true},
+        {"lcp-Qwen3.5-4B", "qwen3_coder", true},
+        {"lcp-GLM-4.6", "glm45", true},
+        {"lcp-NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes", false},
+        {"lcp-Qwen-Qwen2.5-7B-Instruct", "hermes", false},
+        {"lcp-ibm-granite-granite-3.3-2B-Instruct", "granite", true},
+        {"lcp-ibm-granite-granite-4.1", "granite", false},
+        {"lcp-llama-cpp-deepseek-r1", "deepseek_v3", true},
+        {"lcp-meetkai-functionary-medium-v3.1", "functionary", false},
+        {"lcp-meta-llama-Llama-3.1-8B-Instruct", "llama3_json", false},
+        {"lcp-meta-llama-Llama-3.2-3B-Instruct", "llama3_json", false},
+        {"lcp-mistralai-Ministral-3-14B-Reasoning-2512", "mistral", true},
+        {"lcp-mistralai-Mistral-Nemo-Instruct-2407", "mistral", false},
+        {"xin-Deepseek-V3.1", "deepseek_v31", true},
+        {"trl-deepseekv3", "deepseek_v3", true},
+        {"xin-glm-4.5", "glm45", true},
+        {"xin-gpt-oss", "harmony", true},
+        {"xin-mistral-instruct-v0.3", "mistral", false},
+        {"lcp-HuggingFaceTB-SmolLM3-3B", "think", true},
+        {"axo-phi_4", "think", true},
+        {"axo-chatml", NULL, false},
+        {"axo-gemma", NULL, false},
+        {"hand-zephyr", NULL, false},
+    };
+    const char *folder = goldens_folder();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const struct tool_format *format;
+        char command[PATH_BYTES];
+        bool always = true;
+        size_t bytes;
+        char *text;
+
+        snprintf(command, sizeof command, "cat '%s/chat_templates/%s.jinja'", folder,
+                 known[i].template);
+        text = command_output(command, &bytes);
+        format = tool_format_choose(text, bytes, &always);
+        if (!format != !known[i].format || always != known[i].always ||
+            (format && strcmp(tool_format_name(format), known[i].format) != 0))
+            fail_msg("%s shows %s, always %d", known[i].template,
+                     format ? tool_format_name(format) : "nothing", always);
+        free(text);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases),
+                                       cmocka_unit_test(test_templates)};
 
     return cmocka_run_group_tests_name("golden/tool_calls", tests, NULL, NULL);
 }
