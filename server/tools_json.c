@@ -9,6 +9,8 @@
  * From the formats' chat templates and the makers' descriptions. Every format here takes one
  * object, several, or an array of them. In an array of mistral's a call's id stands at the end, so
  * such a call is told when it is whole. */
+#include <string.h>
+
 #include "server/tools_internal.h"
 
 enum { START = TOP + 1, OBJECT, NEXT, NEXT_OF_ARRAY, NAME, CALL_ID, ARGUMENTS };
@@ -216,13 +218,31 @@ const struct tool_format tool_mistral = {.name = "mistral",
                                          .style = &mistral_style,
                                          .short_ids = true};
 
+enum { RESPONSE, RESPONSE_END };
+
+/* Behind its reasoning Granite puts the answer into tags. */
+static void granite_steer(struct tool_parser *parser, const struct tool_marker *marker)
+{
+    bool opens = marker->state == RESPONSE && parser->reasoned && !parser->any_text;
+    bool closes = marker->state == RESPONSE_END && parser->started;
+
+    if (opens || closes)
+        parser->started = opens;
+    else
+        tools_text(parser, marker->text, strlen(marker->text));
+}
+
 static const struct tool_marker granite_markers[] = {
-    {"<|tool_call|>", TOOL_ACT_OPEN, START},   {"<tool_call>", TOOL_ACT_OPEN, START},
-    {"<function_call>", TOOL_ACT_OPEN, START}, {"</tool_call>", TOOL_ACT_CLOSE, 0},
-    {"</function_call>", TOOL_ACT_CLOSE, 0},   {"<think>", TOOL_ACT_THINK, 0},
-    {"</think>", TOOL_ACT_THINK_END, 0},       {"<|end_of_text|>", TOOL_ACT_TURN_END, 0},
+    {"<|tool_call|>", TOOL_ACT_OPEN, START},       {"<tool_call>", TOOL_ACT_OPEN, START},
+    {"<function_call>", TOOL_ACT_OPEN, START},     {"</tool_call>", TOOL_ACT_CLOSE, 0},
+    {"</function_call>", TOOL_ACT_CLOSE, 0},       {"<think>", TOOL_ACT_THINK, 0},
+    {"</think>", TOOL_ACT_THINK_END, 0},           {"<response>", TOOL_ACT_STEER, RESPONSE},
+    {"</response>", TOOL_ACT_STEER, RESPONSE_END}, {"<|end_of_text|>", TOOL_ACT_TURN_END, 0},
     {"<|endoftext|>", TOOL_ACT_TURN_END, 0},
 };
 static const struct json_style granite_style = {.array_begins = true};
-const struct tool_format tool_granite = {
-    .name = "granite", TOOL_MARKERS(granite_markers), .step = json_step, .style = &granite_style};
+const struct tool_format tool_granite = {.name = "granite",
+                                         TOOL_MARKERS(granite_markers),
+                                         .step = json_step,
+                                         .steer = granite_steer,
+                                         .style = &granite_style};

@@ -220,6 +220,8 @@ static void test_reasoning(void **state)
         {"hermes", "A</think>B", "A</think>B", "", "", false},
         {"hermes", "<thin", "<thin", "", "", false},
         {"mistral", "[THINK]x[/THINK]y</s>", "y", "x", "", false},
+        {"granite", "<think>x</think>\n<response>y</response>", "y", "x", "", false},
+        {"granite", "a <response>y</response>", "a <response>y</response>", "", "", false},
     };
     static const struct expected opened[] = {
         {"deepseek_v3", "A</think>\n\nB", "B", "A", "", false},
