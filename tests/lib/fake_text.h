@@ -184,7 +184,7 @@ int chat_template_render(const struct chat_template *template_, const json_t *in
         buf_text(ret_text, "<|im_start|>assistant\n");
     if (suffix)
         buf_text(ret_text, json_string_value(suffix));
-    return 0;
+    return buf_failed(ret_text) ? fault_set(fault, E_MEMORY, "Out of memory") : 0;
 }
 
 #endif
