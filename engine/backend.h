@@ -72,6 +72,7 @@ struct backend_costs {
     uint64_t page;        /* one KV page, all layers */
     uint64_t available;   /* what this device can give now */
     uint64_t pages_most;  /* bytes that the KV cache takes at most unless told otherwise */
+    uint64_t step;        /* weights that every step reads; 0: not known */
 };
 
 struct backend_ops {
@@ -91,6 +92,11 @@ struct backend_ops {
     int (*load)(struct backend *backend, struct model *model, struct fault *fault);
     int (*reserve)(struct backend *backend, const struct model *model,
                    const struct engine_limits *limits, struct fault *fault);
+
+    /* Reads much of the device's memory, several times: the median rate. Before the first step, as
+     * the KV pages are overwritten (and zero afterwards). NULL where nothing measures that. */
+    int (*read_bandwidth)(struct backend *backend, double *ret_bytes_per_second,
+                          struct fault *fault);
 
     /* Why a call returned E_DEVICE, fit to show a user; NULL where that cannot be. */
     const struct fault *(*failure)(const struct backend *backend);

@@ -274,6 +274,7 @@ static int costs(struct backend *b, const struct model *model, const struct engi
         .page = b->page_bytes * model->layer_count,
         .available = budget,
         .pages_most = budget,
+        .step = cuda_weights_step_bytes(b, model),
     };
     return 0;
 }
@@ -426,6 +427,7 @@ __attribute__((visibility("default"))) const struct backend_ops backend_cuda = {
     .costs = costs,
     .load = load,
     .reserve = reserve,
+    .read_bandwidth = cuda_read_bandwidth,
     .failure = failure,
     .begin = cuda_begin,
     .embed = cuda_op_embed,

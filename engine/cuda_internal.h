@@ -6,6 +6,7 @@
  *     cuda_changes.c   what opens rows and grants pages, packed and copied beside the computing
  *     cuda_step.c      a step: begin, results, waiting
  *     cuda_ops.c       the operations between begin and sample: what they launch
+ *     cuda_measure.c   how fast the card reads its memory
  *
  * Everything is called by one thread, the scheduler's (start-up by the one that opens). Nothing
  * waits for the device except complete(), and whatever was asked to be plain (--sync). */
@@ -195,6 +196,8 @@ struct backend {
 
 /* cuda_weights.c */
 uint64_t cuda_weights_bytes(const struct backend *b, const struct model *model, bool packs);
+/* That every step reads: all but an embedding that is not the head too. */
+uint64_t cuda_weights_step_bytes(const struct backend *b, const struct model *model);
 int cuda_weights_load(struct backend *b, const struct model *model, struct fault *fault);
 void cuda_weights_close(struct backend *b);
 
@@ -221,6 +224,9 @@ int cuda_changes_apply(struct backend *b, const struct batch *batch);
 int cuda_begin(struct backend *b, const struct model *model, struct work *work);
 int cuda_sample_step(struct backend *b, struct request_table *table, struct step *step);
 int cuda_complete(struct backend *b, struct request_table *table, struct step *step);
+
+/* cuda_measure.c */
+int cuda_read_bandwidth(struct backend *b, double *ret_bytes_per_second, struct fault *fault);
 
 /* cuda_ops.c */
 void cuda_op_prepare(struct backend *b, struct cuda_lane *lane);

@@ -223,10 +223,13 @@ static void sample_on_host(struct backend *b, struct cuda_lane *lane, uint32_t f
 {
     const struct cuda_pending *pending = &lane->pending[lane->steps % CUDA_STEP_SLOTS];
     const struct cuda_step_slot *slot = &lane->slots[lane->steps % CUDA_STEP_SLOTS];
+    uint64_t began;
 
     cuda_note(b, cuda_copy(&lane->stream, b->host_logits, lane->logits,
                            (size_t)count * b->logits_stride * sizeof(float)));
+    began = clock_now();
     cuda_note(b, cuda_stream_synchronize(&lane->stream));
+    b->step->waited_ns += clock_now() - began;
     for (uint32_t i = 0; i < count && b->result == 0; i++) {
         const struct cuda_pending_output *output = &pending->outputs[first + i];
         const float *logits = b->host_logits + (size_t)i * b->logits_stride;
@@ -304,16 +307,19 @@ int cuda_sample_step(struct backend *b, struct request_table *table, struct step
 }
 
 /* Spins for as long as a wake-up would take, then sleeps in the driver. */
-static int wait_for(struct backend *b, struct CUevent_st *event)
+static int wait_for(struct backend *b, struct CUevent_st *event, struct step *step)
 {
-    uint64_t spin_end = clock_now() + SPIN_NS;
+    uint64_t began = clock_now();
     bool done = false;
     int r;
 
     do {
         r = cuda_event_done(&b->context, event, &done);
-    } while (r == 0 && !done && clock_now() < spin_end);
-    return r < 0 || done ? r : cuda_event_wait(&b->context, event);
+    } while (r == 0 && !done && clock_now() - began < SPIN_NS);
+    if (r == 0 && !done)
+        r = cuda_event_wait(&b->context, event);
+    step->waited_ns += clock_now() - began;
+    return r;
 }
 
 int cuda_complete(struct backend *b, struct request_table *table, struct step *step)
@@ -330,7 +336,7 @@ int cuda_complete(struct backend *b, struct request_table *table, struct step *s
 
         if (!(lanes >> i & 1))
             continue;
-        r = wait_for(b, lane->done[slot]);
+        r = wait_for(b, lane->done[slot], step);
         if (r < 0)
             return r;
         lane->completed++;

@@ -188,6 +188,15 @@ uint64_t cuda_weights_bytes(const struct backend *b, const struct model *model, 
     return loader.carve.bytes;
 }
 
+uint64_t cuda_weights_step_bytes(const struct backend *b, const struct model *model)
+{
+    uint64_t bytes = cuda_weights_bytes(b, model, false);
+
+    if (weight_part_same(&model->head.parts[0], &model->embedding.parts[0]))
+        return bytes;
+    return bytes - (uint64_t)model->embedding.rows * model->embedding.columns * b->element_bytes;
+}
+
 /* --- loading ------------------------------------------------------------------------------- */
 
 static int open_pieces(struct loader *l)

@@ -44,6 +44,7 @@ struct engine {
     struct lane *lane;
     struct engine_limits limits;
     struct engine_memory memory;
+    struct backend_costs costs;
     int32_t end_tokens[END_TOKENS_MAX];
     char device_name[DEVICE_NAME_BYTES];
     struct fault device_note; /* why DEVICE_AUTO is the CPU; code 0: it is not, or was asked for */
@@ -65,6 +66,7 @@ static void run_step(void *data, uint32_t job)
     struct work work;
 
     slot->step.started_ns = clock_now();
+    slot->step.waited_ns = 0;
     slot->result = E_DEVICE;
     if (!engine->lane_failed) {
         request_table_begin(engine->table, slot->batch, &work, &slot->step);
@@ -73,6 +75,15 @@ static void run_step(void *data, uint32_t job)
         engine->lane_failed = slot->result < 0;
     }
     slot->step.ended_ns = clock_now();
+}
+
+/* Waits for a step that the lane computes. */
+static void wait_for_lane(struct engine *engine, struct slot *slot)
+{
+    uint64_t began = clock_now();
+
+    lane_wait(engine->lane, engine->completed);
+    slot->step.waited_ns = clock_now() - began;
 }
 
 /* Waits for a step that was enqueued. */
@@ -122,7 +133,7 @@ int engine_complete(struct engine *engine, struct step *ret_step, struct fault *
     if (engine_in_flight(engine) == 0)
         return fault_set(fault, E_INVALID, "no step is in flight");
     if (engine->ops->synchronous)
-        lane_wait(engine->lane, engine->completed);
+        wait_for_lane(engine, slot);
     else
         finish_step(engine, slot);
     engine->completed++;
@@ -329,34 +340,34 @@ static int plan_memory(struct engine *engine, const struct engine_options *optio
 {
     struct engine_limits *limits = &engine->limits;
     struct engine_memory *memory = &engine->memory;
-    struct backend_costs costs = {0};
+    struct backend_costs *costs = &engine->costs;
     uint64_t fixed, free_bytes, kv_bytes, pages;
     int r;
 
-    r = engine->ops->costs(engine->backend, engine->model, limits, &costs, fault);
+    r = engine->ops->costs(engine->backend, engine->model, limits, costs, fault);
     if (r < 0)
         return r;
-    must(costs.page > 0);
-    memory->weights = costs.weights;
-    memory->activations = costs.activations;
+    must(costs->page > 0);
+    memory->weights = costs->weights;
+    memory->activations = costs->activations;
     memory->request_table = request_table_bytes(limits) + steps_bytes(limits);
-    memory->available = costs.available;
+    memory->available = costs->available;
     fixed = memory->weights + memory->activations + memory->request_table;
-    free_bytes = fixed < costs.available ? costs.available - fixed : 0;
-    kv_bytes = options->kv_pages ? options->kv_pages * costs.page : options->kv_bytes;
+    free_bytes = fixed < costs->available ? costs->available - fixed : 0;
+    kv_bytes = options->kv_pages ? options->kv_pages * costs->page : options->kv_bytes;
     if (kv_bytes == 0) {
-        kv_bytes = (uint64_t)limits->batch.rows * limits->pages_per_row * costs.page;
-        if (kv_bytes > costs.pages_most)
-            kv_bytes = costs.pages_most;
+        kv_bytes = (uint64_t)limits->batch.rows * limits->pages_per_row * costs->page;
+        if (kv_bytes > costs->pages_most)
+            kv_bytes = costs->pages_most;
         if (kv_bytes > free_bytes)
             kv_bytes = free_bytes;
     }
-    pages = kv_bytes / costs.page;
+    pages = kv_bytes / costs->page;
     if (pages > UINT32_MAX - limits->batch.rows)
         pages = UINT32_MAX - limits->batch.rows;
-    memory->kv_cache = pages * costs.page;
+    memory->kv_cache = pages * costs->page;
     if (memory->kv_cache > free_bytes || pages < limits->pages_per_row)
-        return plan_refused(engine, options, kv_bytes, limits->pages_per_row * costs.page, fault);
+        return plan_refused(engine, options, kv_bytes, limits->pages_per_row * costs->page, fault);
     limits->page_count = (uint32_t)pages;
     limits->batch.grants = limits->page_count + limits->batch.rows;
     return 0;
@@ -504,6 +515,42 @@ const struct engine_limits *engine_limits(const struct engine *engine)
 const struct engine_memory *engine_memory(const struct engine *engine)
 {
     return &engine->memory;
+}
+
+struct engine_costs engine_costs(const struct engine *engine)
+{
+    const struct model *m = engine->model;
+    struct engine_costs costs = {
+        .weight_bytes = engine->costs.step,
+        .kv_token_bytes = engine->costs.page / engine->limits.page_tokens,
+        .output_products = (uint64_t)m->head.rows * m->head.columns,
+        .pair_products = (uint64_t)2 * m->layer_count * m->heads * m->head_size,
+    };
+
+    for (uint32_t i = 0; i < m->layer_count; i++) {
+        const struct layer *layer = &m->layers[i];
+        const struct weight *weights[] = {&layer->qkv, &layer->attention_out, &layer->gate_up,
+                                          &layer->down};
+
+        for (size_t j = 0; j < sizeof weights / sizeof *weights; j++)
+            costs.token_products += (uint64_t)weights[j]->rows * weights[j]->columns;
+    }
+    return costs;
+}
+
+int engine_read_bandwidth(struct engine *engine, double *ret_bytes_per_second, struct fault *fault)
+{
+    int r;
+
+    if (engine->failed)
+        return device_failed(engine, fault);
+    must(engine->submitted == 0);
+    if (!engine->ops->read_bandwidth)
+        return fault_set(fault, E_UNSUPPORTED, "%s does not measure its memory",
+                         engine->device_name);
+    r = engine->ops->read_bandwidth(engine->backend, ret_bytes_per_second, fault);
+    engine->failed = engine->lane_failed = r == E_DEVICE;
+    return r;
 }
 
 const char *engine_model_name(const struct engine *engine)

@@ -155,7 +155,21 @@ struct step {
     struct step_prompt *prompts; /* by row, then position */
     uint64_t started_ns;         /* clock_now() when the device began and ended */
     uint64_t ended_ns;
+    uint64_t waited_ns; /* how long the calls that made and completed it slept for the device */
 };
+
+/* What steps of this model move and multiply on this device, to hold their speed against. */
+struct engine_costs {
+    uint64_t weight_bytes;    /* that every decode step reads, each once; 0: not known */
+    uint64_t kv_token_bytes;  /* of one token in the KV cache, all layers */
+    uint64_t token_products;  /* multiplications of one token with the layers' weights */
+    uint64_t output_products; /* with the head's, where logits are wanted */
+    uint64_t pair_products;   /* in attention: a token with itself or one before it, all layers */
+};
+struct engine_costs engine_costs(const struct engine *engine);
+/* Measures how fast the device reads its own memory, in well under a second. Only before the first
+ * step: the KV cache is overwritten. E_UNSUPPORTED where nothing measures that; E_DEVICE. */
+int engine_read_bandwidth(struct engine *engine, double *ret_bytes_per_second, struct fault *fault);
 
 /* Submits the next step. Never waits. Returns 0; E_FULL with two in flight; E_DEVICE. The batch's
  * lists are free for reuse when its step has completed, not before. */

@@ -8,6 +8,14 @@
 
 #include "config/base/clock.h"
 
+enum { REPEATS_MAX = 1000 };
+
+/* Tokens of a sequence: its prompt, one from the prompt's last chunk, one from each step. */
+static uint32_t tokens_of(uint32_t context, uint32_t steps)
+{
+    return context + 1 + BENCH_WARM_STEPS + steps + BENCH_TAIL_STEPS;
+}
+
 static uint32_t pages_of(const struct bench_run *run, uint32_t tokens)
 {
     return (tokens + run->limits->page_tokens - 1) / run->limits->page_tokens;
@@ -55,9 +63,9 @@ const char *bench_run_misfit(const struct bench_run *run, uint32_t rows, uint32_
 
     if (rows > limits->batch.rows)
         return "more sequences than rows";
-    if ((uint64_t)context + steps + 1 > limits->context)
+    if (tokens_of(context, steps) > limits->context)
         return "longer than the model's context";
-    if ((uint64_t)rows * pages_of(run, context + steps + 1) > limits->page_count)
+    if ((uint64_t)rows * pages_of(run, tokens_of(context, steps)) > limits->page_count)
         return "more than the KV cache holds";
     return NULL;
 }
@@ -75,10 +83,12 @@ static int complete(struct bench_run *run, uint64_t in_flight_max, struct fault 
 {
     while (run->submitted - run->completed > in_flight_max) {
         struct step step;
+        uint64_t began = clock_now();
         int r = engine_complete(run->engine, &step, fault);
 
         if (r < 0)
             return r;
+        run->host_ns += clock_now() - began - step.waited_ns;
         run->completed++;
     }
     return 0;
@@ -86,10 +96,12 @@ static int complete(struct bench_run *run, uint64_t in_flight_max, struct fault 
 
 static int submit(struct bench_run *run, const struct batch *batch, struct fault *fault)
 {
+    uint64_t began = clock_now();
     int r = engine_submit(run->engine, batch, fault);
 
     if (r < 0)
         return r;
+    run->host_ns += clock_now() - began;
     run->submitted++;
     return complete(run, ENGINE_STEPS_IN_FLIGHT - 1, fault);
 }
@@ -120,7 +132,7 @@ static void open_rows(struct bench_run *run, struct batch *batch, uint32_t rows,
                                    .tokens = run->tokens + row,
                                    .token_count = context,
                                    .prompt_count = context,
-                                   .tokens_left = steps + 1,
+                                   .tokens_left = tokens_of(context, steps) - context,
                                    .sampling = &run->sampling};
         run->granted[row] = 0;
     }
@@ -164,10 +176,15 @@ static int prefill(struct bench_run *run, uint32_t rows, uint32_t context, uint3
     return complete(run, 0, fault);
 }
 
+/* A submit returns when the step before it has completed. */
 static int decode(struct bench_run *run, uint32_t rows, uint32_t context, uint32_t steps,
-                  uint32_t pages_per_row, struct fault *fault)
+                  uint32_t pages_per_row, struct bench_result *ret_result, struct fault *fault)
 {
-    for (uint32_t step = 0; step < steps; step++) {
+    uint32_t last = BENCH_WARM_STEPS + steps;
+    uint64_t began_ns = 0, began_host_ns = 0;
+    int64_t host_ns;
+
+    for (uint32_t step = 0; step <= last; step++) {
         struct batch *batch = next_batch(run);
         int r;
 
@@ -179,26 +196,72 @@ static int decode(struct bench_run *run, uint32_t rows, uint32_t context, uint32
         r = submit(run, batch, fault);
         if (r < 0)
             return r;
+        if (step == BENCH_WARM_STEPS) {
+            began_ns = clock_now();
+            began_host_ns = run->host_ns;
+        }
     }
+    ret_result->step_seconds = clock_seconds(clock_now() - began_ns) / steps;
+    /* What --sync waits for within a submit is known only at its step's completion: one step of
+     * many may be on the wrong side. */
+    host_ns = (int64_t)(run->host_ns - began_host_ns);
+    ret_result->step_host_seconds = host_ns > 0 ? clock_seconds((uint64_t)host_ns) / steps : 0;
     return complete(run, 0, fault);
 }
 
-int bench_run_measure(struct bench_run *run, uint32_t rows, uint32_t context, uint32_t steps,
-                      struct bench_result *ret_result, struct fault *fault)
+static int measure(struct bench_run *run, uint32_t rows, uint32_t context, uint32_t steps,
+                   struct bench_result *ret_result, struct fault *fault)
 {
-    uint32_t pages_per_row = pages_of(run, context + steps + 1);
-    uint64_t started, prefilled;
+    uint32_t pages_per_row = pages_of(run, tokens_of(context, steps));
+    uint64_t started = clock_now();
     int r;
 
-    started = clock_now();
     r = prefill(run, rows, context, steps, pages_per_row, fault);
     if (r < 0)
         return r;
-    prefilled = clock_now();
-    r = decode(run, rows, context, steps, pages_per_row, fault);
-    if (r < 0)
-        return r;
-    ret_result->prefill_seconds = clock_seconds(prefilled - started);
-    ret_result->decode_seconds = clock_seconds(clock_now() - prefilled);
+    ret_result->prefill_seconds = clock_seconds(clock_now() - started);
+    return decode(run, rows, context, steps, pages_per_row, ret_result, fault);
+}
+
+static int compare(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+
+    return (a > b) - (a < b);
+}
+
+static double median(double *values, uint32_t count)
+{
+    qsort(values, count, sizeof *values, compare);
+    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+int bench_run_measure(struct bench_run *run, uint32_t rows, uint32_t context, uint32_t steps,
+                      uint32_t repeats, struct bench_result *ret_result, struct fault *fault)
+{
+    double prefills[REPEATS_MAX], decodes[REPEATS_MAX], hosts[REPEATS_MAX];
+
+    must(repeats > 0 && repeats <= REPEATS_MAX);
+    for (uint32_t i = 0; i < repeats; i++) {
+        struct bench_result result = {0};
+        int r = measure(run, rows, context, steps, &result, fault);
+
+        if (r < 0)
+            return r;
+        prefills[i] = result.prefill_seconds;
+        decodes[i] = result.step_seconds;
+        hosts[i] = result.step_host_seconds;
+    }
+    *ret_result = (struct bench_result){
+        .prefill_seconds = median(prefills, repeats),
+        .step_seconds = median(decodes, repeats),
+        .step_host_seconds = median(hosts, repeats),
+    };
     return 0;
+}
+
+double bench_run_step_tokens(uint32_t context, uint32_t steps)
+{
+    /* The first step that is timed reads the prompt, the warm steps' tokens and its own. */
+    return (double)context + BENCH_WARM_STEPS + 1 + (double)(steps - 1) / 2;
 }

@@ -2,7 +2,12 @@
  * without HTTP.
  *
  * Every figure is the median of --repeats measurements. Prefill counts all prompts' tokens over the
- * time until the last prompt has its first token; decode counts the tokens of all sequences. */
+ * time until the last prompt has its first token; decode counts the tokens of all sequences.
+ *
+ *     floor = (weights, once + KV pages of all sequences) / the rate at which the card reads memory
+ *     FLOP  = 2 (tokens x layers' weights + prompts x head + attention's pairs, causal)
+ *
+ * The rate is measured at the start, on the device's own memory. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,22 +19,23 @@
 #include "server/progress.h"
 #include "server/startup.h"
 
-enum {
-    LIST_MAX = 32,
-    REPEATS_MAX = 1000,
-    ROWS_MAX = 4096,
-    LENGTH_MAX = 1 << 24,
-    OUTPUT_BYTES_MAX = 1 << 20
-};
+enum { LIST_MAX = 32, ROWS_MAX = 4096, LENGTH_MAX = 1 << 24, OUTPUT_BYTES_MAX = 1 << 20 };
 
 struct list {
     uint32_t count;
     uint32_t values[LIST_MAX];
 };
 
-struct medians {
-    double prefill_seconds;
-    double decode_seconds;
+struct bench {
+    const struct config *config;
+    const struct engine *engine;
+    struct engine_costs costs;
+    double read_rate; /* bytes a second; 0: the device does not measure it */
+    struct bench_run run;
+    struct list sizes;
+    struct list lengths;
+    bool first; /* no result has been printed */
+    struct buf out;
 };
 
 static int read_list(const char *option, const char *text, uint32_t high, struct list *list,
@@ -56,75 +62,6 @@ static int read_list(const char *option, const char *text, uint32_t high, struct
         option, text, LIST_MAX, high);
 }
 
-static int compare(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-
-    return (a > b) - (a < b);
-}
-
-static double median(double *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, compare);
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
-static int measure(struct bench_run *run, const struct config *config, uint32_t rows,
-                   uint32_t context, struct medians *ret_medians, struct fault *fault)
-{
-    double prefill[REPEATS_MAX], decode[REPEATS_MAX];
-
-    for (uint32_t i = 0; i < config->repeats; i++) {
-        struct bench_result result;
-        int r = bench_run_measure(run, rows, context, config->steps, &result, fault);
-
-        if (r < 0)
-            return r;
-        prefill[i] = result.prefill_seconds;
-        decode[i] = result.decode_seconds;
-    }
-    ret_medians->prefill_seconds = median(prefill, config->repeats);
-    ret_medians->decode_seconds = median(decode, config->repeats);
-    return 0;
-}
-
-static void put_result(const struct config *config, uint32_t rows, uint32_t context,
-                       const struct medians *medians, bool first, struct buf *out)
-{
-    double prefill = (double)rows * context / medians->prefill_seconds;
-    double decode = (double)rows * config->steps / medians->decode_seconds;
-    double step_ms = medians->decode_seconds * 1e3 / config->steps;
-
-    if (config->json)
-        buf_format(out,
-                   "%s\n  {\"batch\":%" PRIu32 ",\"context\":%" PRIu32
-                   ",\"prefill_tokens_per_second\":%.6g,\"decode_step_ms\":%.6g,"
-                   "\"decode_tokens_per_second\":%.6g}",
-                   first ? "" : ",", rows, context, prefill, step_ms, decode);
-    else
-        buf_format(out, "%8" PRIu32 " %9" PRIu32 " %14.1f %14.3f %14.1f\n", rows, context, prefill,
-                   step_ms, decode);
-}
-
-static void put_head(const struct config *config, const struct engine *engine, struct buf *out)
-{
-    const char *device = engine_device_name(engine), *model = engine_model_name(engine);
-
-    if (config->json) {
-        buf_text(out, "{\"model\":");
-        buf_json_string(out, model, strlen(model));
-        buf_text(out, ",\"device\":");
-        buf_json_string(out, device, strlen(device));
-        buf_format(out, ",\"steps\":%" PRIu32 ",\"repeats\":%" PRIu32 ",\"results\":[",
-                   config->steps, config->repeats);
-    } else {
-        buf_format(out, "%s, %" PRIu32 " steps, median of %" PRIu32 "\n", device, config->steps,
-                   config->repeats);
-        buf_format(out, "%8s %9s %14s %14s %14s\n", "batch", "context", "prefill tok/s", "step ms",
-                   "decode tok/s");
-    }
-}
-
 /* Rows that are ready are shown at once. */
 static int show(struct buf *out, struct fault *fault)
 {
@@ -134,67 +71,155 @@ static int show(struct buf *out, struct fault *fault)
     return 0;
 }
 
-static int measure_all(struct bench_run *run, const struct config *config, const struct list *sizes,
-                       const struct list *lengths, struct buf *out, struct fault *fault)
+/* --- output -------------------------------------------------------------------------------- */
+
+static void put_json_head(struct bench *bench)
 {
-    bool first = true;
+    const char *device = engine_device_name(bench->engine);
+    const char *model = engine_model_name(bench->engine);
+    struct buf *out = &bench->out;
+
+    buf_text(out, "{\"model\":");
+    buf_json_string(out, model, strlen(model));
+    buf_text(out, ",\"device\":");
+    buf_json_string(out, device, strlen(device));
+    if (bench->read_rate > 0)
+        buf_format(out, ",\"read_bytes_per_second\":%.6g", bench->read_rate);
+    buf_format(out, ",\"steps\":%" PRIu32 ",\"repeats\":%" PRIu32 ",\"results\":[",
+               bench->config->steps, bench->config->repeats);
+}
+
+static void put_head(struct bench *bench)
+{
+    struct buf *out = &bench->out;
+
+    if (bench->config->json) {
+        put_json_head(bench);
+        return;
+    }
+    buf_format(out, "%s, %s, %" PRIu32 " steps, median of %" PRIu32,
+               engine_model_name(bench->engine), engine_device_name(bench->engine),
+               bench->config->steps, bench->config->repeats);
+    if (bench->read_rate > 0)
+        buf_format(out, ", memory read at %.2f TB/s\n%8s %9s %14s %9s %10s %14s %8s %9s\n",
+                   bench->read_rate * 1e-12, "batch", "context", "prefill tok/s", "TFLOP/s",
+                   "step ms", "decode tok/s", "of floor", "host us");
+    else
+        buf_format(out, "\n%8s %9s %14s %10s %14s %9s\n", "batch", "context", "prefill tok/s",
+                   "step ms", "decode tok/s", "host us");
+}
+
+static void put_result(struct bench *bench, uint32_t rows, uint32_t context,
+                       const struct bench_result *result)
+{
+    const struct engine_costs *costs = &bench->costs;
+    struct buf *out = &bench->out;
+    double tokens = (double)rows * context;
+    double pairs = tokens * ((double)context + 1) / 2;
+    double products = tokens * (double)costs->token_products +
+                      rows * (double)costs->output_products + pairs * (double)costs->pair_products;
+    double tflops = 2e-12 * products / result->prefill_seconds;
+    double cached = rows * bench_run_step_tokens(context, bench->config->steps);
+    double bytes = (double)costs->weight_bytes + cached * (double)costs->kv_token_bytes;
+    double floor_seconds = bench->read_rate > 0 ? bytes / bench->read_rate : 0;
+    double prefill = tokens / result->prefill_seconds, decode = rows / result->step_seconds;
+    double host_us = result->step_host_seconds * 1e6;
+
+    if (bench->config->json) {
+        buf_format(out,
+                   "%s\n  {\"batch\":%" PRIu32 ",\"context\":%" PRIu32
+                   ",\"prefill_tokens_per_second\":%.6g,\"prefill_tflop_per_second\":%.6g"
+                   ",\"decode_step_ms\":%.6g,\"decode_tokens_per_second\":%.6g"
+                   ",\"host_step_us\":%.6g",
+                   bench->first ? "" : ",", rows, context, prefill, tflops,
+                   result->step_seconds * 1e3, decode, host_us);
+        if (floor_seconds > 0)
+            buf_format(out, ",\"memory_floor_ms\":%.6g,\"memory_floor_share\":%.6g",
+                       floor_seconds * 1e3, floor_seconds / result->step_seconds);
+        buf_text(out, "}");
+    } else if (floor_seconds > 0) {
+        buf_format(out, "%8" PRIu32 " %9" PRIu32 " %14.1f %9.1f %10.3f %14.1f %7.1f%% %9.1f\n",
+                   rows, context, prefill, tflops, result->step_seconds * 1e3, decode,
+                   floor_seconds / result->step_seconds * 100, host_us);
+    } else {
+        buf_format(out, "%8" PRIu32 " %9" PRIu32 " %14.1f %10.3f %14.1f %9.1f\n", rows, context,
+                   prefill, result->step_seconds * 1e3, decode, host_us);
+    }
+    bench->first = false;
+}
+
+/* --- measuring ----------------------------------------------------------------------------- */
+
+static int measure_all(struct bench *bench, struct fault *fault)
+{
+    const struct config *config = bench->config;
     int r = 0;
 
-    put_head(config, run->engine, out);
-    for (uint32_t i = 0; i < lengths->count; i++) {
-        for (uint32_t j = 0; j < sizes->count; j++) {
-            uint32_t context = lengths->values[i], rows = sizes->values[j];
-            const char *misfit = bench_run_misfit(run, rows, context, config->steps);
-            struct medians medians;
+    put_head(bench);
+    for (uint32_t i = 0; i < bench->lengths.count; i++) {
+        for (uint32_t j = 0; j < bench->sizes.count; j++) {
+            uint32_t context = bench->lengths.values[i], rows = bench->sizes.values[j];
+            const char *misfit = bench_run_misfit(&bench->run, rows, context, config->steps);
+            struct bench_result result;
 
             if (misfit) {
                 fprintf(stderr, "left out: %" PRIu32 " sequences of %" PRIu32 " tokens: %s\n", rows,
                         context, misfit);
                 continue;
             }
-            r = measure(run, config, rows, context, &medians, fault);
+            r = bench_run_measure(&bench->run, rows, context, config->steps, config->repeats,
+                                  &result, fault);
             if (r < 0)
                 return r;
-            put_result(config, rows, context, &medians, first, out);
-            first = false;
-            r = show(out, fault);
+            put_result(bench, rows, context, &result);
+            r = show(&bench->out, fault);
             if (r < 0)
                 return r;
         }
     }
     if (config->json)
-        buf_text(out, "\n]}\n");
-    return show(out, fault);
+        buf_text(&bench->out, "\n]}\n");
+    return show(&bench->out, fault);
+}
+
+static int measure_device(struct bench *bench, struct engine *engine, struct fault *fault)
+{
+    int r = engine_read_bandwidth(engine, &bench->read_rate, fault);
+
+    bench->engine = engine;
+    bench->costs = engine_costs(engine);
+    return r == E_UNSUPPORTED ? 0 : r;
 }
 
 int command_bench(const struct config *config, struct fault *fault)
 {
+    struct bench bench = {.config = config, .first = true};
     struct config wide = *config;
-    struct bench_run run = {0};
     struct engine *engine = NULL;
     struct progress progress;
-    struct list sizes, lengths;
-    struct buf out;
     int r;
 
-    if ((r = read_list("batch-sizes", config->batch_sizes, ROWS_MAX, &sizes, fault)) < 0 ||
-        (r = read_list("context-lengths", config->context_lengths, LENGTH_MAX, &lengths, fault)) <
-            0)
+    if ((r = read_list("batch-sizes", config->batch_sizes, ROWS_MAX, &bench.sizes, fault)) < 0 ||
+        (r = read_list("context-lengths", config->context_lengths, LENGTH_MAX, &bench.lengths,
+                       fault)) < 0)
         return r;
     wide.max_batch = 1;
-    for (uint32_t i = 0; i < sizes.count; i++)
-        wide.max_batch = sizes.values[i] > wide.max_batch ? sizes.values[i] : wide.max_batch;
-    buf_init(&out, OUTPUT_BYTES_MAX);
+    for (uint32_t i = 0; i < bench.sizes.count; i++)
+        if (bench.sizes.values[i] > wide.max_batch)
+            wide.max_batch = bench.sizes.values[i];
+    buf_init(&bench.out, OUTPUT_BYTES_MAX);
     progress_init(&progress, false);
     r = startup_engine_open(&wide, &progress, &engine, fault);
     if (r == 0) {
         progress_memory(&progress, engine);
-        r = bench_run_init(&run, engine, fault);
+        r = measure_device(&bench, engine, fault);
     }
     if (r == 0)
-        r = measure_all(&run, config, &sizes, &lengths, &out, fault);
+        r = bench_run_init(&bench.run, engine, fault);
+    if (r == 0)
+        r = measure_all(&bench, fault);
     engine_close(engine); /* before the batches: steps may still be in flight after a fault */
-    bench_run_fini(&run);
-    buf_fini(&out);
+    bench_run_fini(&bench.run);
+    buf_fini(&bench.out);
     return r;
 }

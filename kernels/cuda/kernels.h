@@ -357,6 +357,13 @@ uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t 
 int cuda_skinny_setup(struct cuda_context *context);
 int cuda_skinny(const struct cuda_stream *stream, const struct cuda_skinny *args);
 
+/* --- the card itself (bandwidth.cu) -------------------------------------------------------- */
+
+/* Reads `bytes` of device memory once, as fast as the card does, down to what its blocks can share
+ * out evenly: *ret_bytes. `memory` is aligned to 16 bytes; *sink (device) may be written. */
+int cuda_read_memory(const struct cuda_stream *stream, const void *memory, size_t bytes,
+                     uint32_t *sink, size_t *ret_bytes);
+
 /* --- weights into place (place.cu) --------------------------------------------------------- */
 
 /* Elements from float32 to `type`, or float32 again. */

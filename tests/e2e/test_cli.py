@@ -456,6 +456,10 @@ def test_bench(tiny):
         assert result["prefill_tokens_per_second"] > 0
         per_second = result["batch"] * 1000 / result["decode_step_ms"]
         assert result["decode_tokens_per_second"] == pytest.approx(per_second, rel=1e-3)
+        assert result["prefill_tflop_per_second"] > 0
+        assert 0 < result["host_step_us"] <= result["decode_step_ms"] * 1000
+        assert "memory_floor_share" not in result  # nothing to measure it against
+    assert "read_bytes_per_second" not in report
     assert done.stderr.count(b"left out") == 2
     done = weft("bench", "--model", tiny, "--device", "null", "--steps", "4", "--repeats", "1")
     assert done.returncode == 0 and b"decode tok/s" in done.stdout
