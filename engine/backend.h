@@ -80,6 +80,8 @@ struct backend_ops {
     size_t options_bytes; /* sizeof(struct backend_options): backends in other files must agree */
     bool synchronous;
     uint32_t page_tokens;
+    uint32_t prefill_tokens; /* most prompt tokens in a step that it is fast with */
+    uint32_t loaded_tokens;  /* past which decode rows feel the prompts beside them; 0: always */
 
     int (*open)(const struct backend_options *options, struct backend **ret_backend,
                 struct fault *fault);

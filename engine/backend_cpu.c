@@ -244,6 +244,7 @@ const struct backend_ops backend_cpu = {
     .options_bytes = sizeof(struct backend_options),
     .synchronous = true,
     .page_tokens = PAGE_TOKENS,
+    .prefill_tokens = 256,
     .open = open_backend,
     .close = close_backend,
     .describe = describe_backend,

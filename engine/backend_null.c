@@ -169,6 +169,7 @@ const struct backend_ops backend_null = {
     .options_bytes = sizeof(struct backend_options),
     .synchronous = true,
     .page_tokens = NULL_PAGE_TOKENS,
+    .prefill_tokens = 256,
     .open = null_open,
     .close = null_close,
     .describe = null_describe,

@@ -191,9 +191,9 @@ static int check_options(const struct engine_options *options, struct fault *fau
     if (options->max_batch < 1 || options->max_batch > ROWS_MAX)
         return fault_field(fault, E_INVALID, "max_batch", "max-batch is %u; it must be 1 to %d",
                            options->max_batch, ROWS_MAX);
-    if (options->prefill_tokens < 1 || options->prefill_tokens > PREFILL_TOKENS_MAX)
+    if (options->prefill_tokens > PREFILL_TOKENS_MAX)
         return fault_field(fault, E_INVALID, "prefill_tokens",
-                           "prefill-tokens is %u; it must be 1 to %d", options->prefill_tokens,
+                           "prefill-tokens is %u; it must be at most %d", options->prefill_tokens,
                            PREFILL_TOKENS_MAX);
     return 0;
 }
@@ -291,7 +291,12 @@ static int set_limits(struct engine *engine, const struct engine_options *option
     limits->pages_per_row = (context + limits->page_tokens - 1) / limits->page_tokens;
     limits->vocabulary = engine->model->vocabulary;
     limits->batch.rows = options->max_batch;
-    limits->batch.prefill_tokens = options->prefill_tokens;
+    limits->batch.prefill_tokens =
+        options->prefill_tokens ? options->prefill_tokens : engine->ops->prefill_tokens;
+    limits->loaded_tokens =
+        options->loaded_tokens ? options->loaded_tokens : engine->ops->loaded_tokens;
+    if (limits->loaded_tokens == 0)
+        limits->loaded_tokens = limits->batch.prefill_tokens + limits->batch.rows;
     return 0;
 }
 

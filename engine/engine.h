@@ -52,12 +52,13 @@ struct engine_options {
     const char *model_path;   /* a GGUF file; NULL: random weights of `random_shape` */
     const char *random_shape; /* model_open_random() */
     enum engine_device device;
-    uint32_t threads;     /* 0 = as many as affinity and the cgroup's quota allow */
-    uint32_t max_batch;   /* rows */
-    uint32_t max_context; /* 0 = the model's own */
-    uint64_t kv_bytes;    /* 0 = planned from the memory that is free */
-    uint32_t kv_pages;    /* the same as a number of pages; 0 = not given */
-    uint32_t prefill_tokens;
+    uint32_t threads;                     /* 0 = as many as affinity and the cgroup's quota allow */
+    uint32_t max_batch;                   /* rows */
+    uint32_t max_context;                 /* 0 = the model's own */
+    uint64_t kv_bytes;                    /* 0 = planned from the memory that is free */
+    uint32_t kv_pages;                    /* the same as a number of pages; 0 = not given */
+    uint32_t prefill_tokens;              /* of prompts, in a step; 0 = the device's own */
+    uint32_t loaded_tokens;               /* engine_limits; 0 = the device's own */
     enum cpu_activations cpu_activations; /* ACTIVATIONS_F32 keeps the KV cache in float32 too */
     struct cuda_options cuda;
     uint32_t null_step_us; /* DEVICE_NULL: how long a step takes */
@@ -70,6 +71,7 @@ struct engine_limits {
     uint32_t page_count;
     uint32_t context;       /* tokens a sequence may hold, prompt and answer */
     uint32_t pages_per_row; /* (context + page_tokens - 1) / page_tokens */
+    uint32_t loaded_tokens; /* what a step with decode rows should hold at most, these included */
     uint32_t vocabulary;    /* token ids are below this */
     uint32_t end_count;     /* the model's end-of-generation tokens */
     const int32_t *end_tokens;

@@ -1,11 +1,19 @@
 /* policy.c -- the plan of one step: a few passes over the rows, made while the step before runs. */
 #include "scheduler/policy.h"
 
-enum { OLDEST_SHARE = 4 }; /* the oldest prompt has a quarter of the budget for itself */
+enum {
+    OLDEST_SHARE = 4,  /* the oldest prompt has a quarter of the budget for itself */
+    PROMPTS_SHARE = 4, /* prompts have a quarter of a loaded step, however many decode */
+};
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
+}
+
+static uint32_t share_of(uint32_t tokens, uint32_t share)
+{
+    return (tokens + share - 1) / share;
 }
 
 static bool decodes(const struct policy_running *running)
@@ -93,11 +101,23 @@ static void plan_preemption(const struct policy_input *input, uint32_t lacking,
     plan->decode_count = kept;
 }
 
+static uint32_t prompt_budget(const struct policy_input *input, const struct policy_plan *plan)
+{
+    uint32_t budget = share_of(input->loaded_tokens, PROMPTS_SHARE);
+
+    if (plan->decode_count == 0)
+        return input->prefill_tokens;
+    if (plan->decode_count < input->loaded_tokens &&
+        input->loaded_tokens - plan->decode_count > budget)
+        budget = input->loaded_tokens - plan->decode_count;
+    return least(budget, input->prefill_tokens);
+}
+
 static void plan_admissions(const struct policy_input *input, uint32_t pages_free,
                             struct policy_plan *plan)
 {
     uint32_t prefilling = 0, reserve = 0;
-    uint32_t room = input->prefill_tokens; /* of the budget, for prompts in one piece */
+    uint32_t room = prompt_budget(input, plan); /* of it, for prompts in one piece */
 
     for (uint32_t i = 0; i < input->running_count; i++) {
         uint32_t left = input->running[i].prompt_left;
@@ -166,8 +186,8 @@ static uint32_t shortest(const struct policy_input *input, const struct policy_p
 static void plan_prefills(const struct policy_input *input, struct policy_plan *plan)
 {
     uint32_t count = input->running_count + plan->admit_count;
-    uint32_t budget = input->prefill_tokens;
-    uint32_t share = (budget + OLDEST_SHARE - 1) / OLDEST_SHARE;
+    uint32_t budget = prompt_budget(input, plan);
+    uint32_t share = share_of(budget, OLDEST_SHARE);
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < count; i++)

@@ -13,7 +13,10 @@
  *      the growth of those that run stays in reserve. None in a step that lacks pages. So many
  *      prompts may be mid-prefill; one that the step can swallow whole needs no such place, and
  *      overtakes those that wait for one. Nobody overtakes one that waits for pages or a row.
- *   4. A quarter of the prompt budget belongs to the oldest prompt, so that none starves whatever
+ *   4. Prompts have a budget of tokens. Where somebody decodes it is what the decodes leave of a
+ *      smaller one, so that answers flow on beside a long prompt, but a quarter of that at least,
+ *      so that prompts move whatever decodes.
+ *   5. A quarter of the prompt budget belongs to the oldest prompt, so that none starves whatever
  *      arrives; the rest goes to the shortest remaining one first. */
 #ifndef WEFT_POLICY_H
 #define WEFT_POLICY_H
@@ -40,7 +43,8 @@ struct policy_input {
     uint32_t pages_free;
     uint32_t pages_leaving; /* of sequences that end: free in at most two steps */
     uint32_t rows_free;
-    uint32_t prefill_tokens; /* budget of the step */
+    uint32_t prefill_tokens; /* budget of a step in which nobody decodes */
+    uint32_t loaded_tokens;  /* of a step in which somebody does, all its tokens together */
     uint32_t prefills_max;   /* prompts mid-prefill at once */
     uint32_t running_count;
     const struct policy_running *running; /* oldest first */

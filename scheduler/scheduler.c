@@ -173,8 +173,8 @@ static int arrays_open(struct scheduler *scheduler, struct fault *fault)
 static int rings_open(struct scheduler *scheduler, struct fault *fault)
 {
     /* Two steps in flight and one being planned, with a start, a token and an end for each row. */
-    uint64_t least =
-        SLOTS * (3 * (uint64_t)scheduler->limits.batch.rows + scheduler->options.prefill_tokens);
+    uint64_t least = SLOTS * (3 * (uint64_t)scheduler->limits.batch.rows +
+                              scheduler->limits.batch.prefill_tokens);
     uint64_t events = scheduler->options.event_capacity;
     uint64_t submissions = (uint64_t)scheduler->options.queue_length_max + CANCELS_IN_RING_MAX;
 
@@ -225,8 +225,6 @@ int scheduler_open(struct engine *engine, const struct scheduler_options *option
     scheduler->engine = engine;
     scheduler->options = *options;
     scheduler->limits = *engine_limits(engine);
-    if (scheduler->options.prefill_tokens > scheduler->limits.batch.prefill_tokens)
-        scheduler->options.prefill_tokens = scheduler->limits.batch.prefill_tokens;
     r = start(scheduler, fault);
     if (r < 0)
         scheduler_close(scheduler);

@@ -25,7 +25,6 @@ enum { CHOICE_ALL = UINT32_MAX };
 struct scheduler_options {
     uint32_t queue_length_max; /* sequences that may wait */
     uint32_t event_capacity;   /* of the event ring */
-    uint32_t prefill_tokens;   /* most prompt tokens in a step */
     uint32_t prefills_max;     /* prompts mid-prefill at once */
     void (*bell)(
         void

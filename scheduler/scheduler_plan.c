@@ -115,6 +115,7 @@ static void describe(struct scheduler *scheduler, uint32_t prefill_tokens,
     *input = (struct policy_input){.pages_free = kv_pages_free(scheduler->pages),
                                    .rows_free = scheduler->row_free_count,
                                    .prefill_tokens = prefill_tokens,
+                                   .loaded_tokens = scheduler->limits.loaded_tokens,
                                    .prefills_max = scheduler->options.prefills_max};
     show_running(scheduler, input);
     for (struct sequence *s = scheduler->leaving.first; s; s = s->after)
@@ -306,7 +307,8 @@ int scheduler_plan_step(struct scheduler *scheduler, struct fault *fault)
     batch_reset(planned->batch);
     planned->sequence_count = 0;
     planned->events = 0;
-    describe(scheduler, least(scheduler->options.prefill_tokens, room - room_for_rows), &input);
+    describe(scheduler, least(scheduler->limits.batch.prefill_tokens, room - room_for_rows),
+             &input);
     policy_plan(&input, &scheduler->plan);
     apply_plan(scheduler, &input, planned);
     if (planned->sequence_count == 0 && scheduler->close_count == 0 && !scheduler->closing.first)

@@ -301,7 +301,6 @@ static int generate(struct answer *answer, struct fault *fault)
     const struct scheduler_options options = {
         .queue_length_max = 1,
         .event_capacity = EVENT_CAPACITY,
-        .prefill_tokens = answer->config->prefill_tokens,
         .prefills_max = 1,
         .bell = wake,
         .bell_data = &answer->wake_fd,

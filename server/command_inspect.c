@@ -137,6 +137,9 @@ static int print_plan(const struct config *config, const char *path, struct faul
     print_bytes("all together",
                 memory.weights + memory.kv_cache + memory.activations + memory.request_table);
     print_bytes("available", memory.available);
+    printf("  %-20s %10" PRIu32 "  %" PRIu32 " beside answers that are being written\n",
+           "tokens of a step", limits.batch.prefill_tokens + limits.batch.rows,
+           limits.loaded_tokens);
     printf("  %-20s %10" PRIu64 "  in %" PRIu32 " pages of %" PRIu32 "\n", "kv cache tokens",
            (uint64_t)limits.page_count * limits.page_tokens, limits.page_count, limits.page_tokens);
     return 0;

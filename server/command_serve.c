@@ -138,7 +138,6 @@ static int start_threads(struct serve *serve, const struct config *config, struc
     struct scheduler_options scheduling = {
         .queue_length_max = config->max_queue,
         .event_capacity = config->max_batch * 4 > EVENTS_MIN ? config->max_batch * 4 : EVENTS_MIN,
-        .prefill_tokens = config->prefill_tokens,
         .prefills_max = config->max_prefills,
         .bell = loop_ring,
     };

@@ -37,6 +37,7 @@ struct fake_options {
     uint32_t page_count;
     uint32_t context;
     uint32_t prefill_tokens;
+    uint32_t loaded_tokens;  /* 0: no limit */
     bool waits_for_permits;  /* a step runs when fake_engine_permit() allows it; on a thread only */
     uint64_t complete_fails; /* so many steps succeed, then engine_complete() fails; 0: never */
     uint64_t submit_fails;   /* the same for engine_submit() */
@@ -441,6 +442,7 @@ static inline struct engine *fake_engine_open(const struct fake_options *options
     limits->batch = (struct batch_limits){.rows = options->rows,
                                           .grants = options->page_count + options->rows,
                                           .prefill_tokens = options->prefill_tokens};
+    limits->loaded_tokens = options->loaded_tokens ? options->loaded_tokens : UINT32_MAX;
     must(limits->page_count >= limits->pages_per_row);
     engine->rows = fake_take(options->rows, sizeof *engine->rows);
     for (uint32_t i = 0; i < options->rows; i++) {

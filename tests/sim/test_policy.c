@@ -39,7 +39,8 @@ struct flight {
 
 struct world {
     uint64_t random;
-    uint32_t page_tokens, page_count, pages_free, rows, rows_free, budget, prefills_max, context;
+    uint32_t page_tokens, page_count, pages_free, rows, rows_free, budget, loaded, prefills_max,
+        context;
     uint32_t arrivals, arrived, done;
     uint32_t answer_guess; /* how long the scheduler takes answers to be */
     uint64_t next_order, steps, prefilled;
@@ -195,6 +196,7 @@ static void describe(struct world *world, struct policy_input *input, struct des
     input->pages_free = world->pages_free;
     input->rows_free = world->rows_free;
     input->prefill_tokens = world->budget;
+    input->loaded_tokens = world->loaded;
     input->prefills_max = world->prefills_max;
     input->running = d->running;
     input->waiting = d->waiting;
@@ -276,6 +278,9 @@ static void carry_out_prefills(struct world *world, const struct policy_input *i
         name(flight, world, s, s->submitted == s->opened && s->known - s->prompt < s->wanted);
     }
     assert_true(computed <= world->budget);
+    if (plan->decode_count > 0)
+        assert_true(computed + plan->decode_count <= world->loaded ||
+                    computed <= (world->loaded + 3) / 4);
     world->prefilled += computed;
     /* The oldest prompt moves in every step. */
     for (uint32_t i = 0; i < input->running_count; i++) {
@@ -355,6 +360,7 @@ static void run_world(struct world *world, uint64_t seed)
     world->pages_free = world->page_count;
     world->rows = world->rows_free = draw(world, 1, ROWS_MAX);
     world->budget = draw(world, 1, 64);
+    world->loaded = draw(world, 0, 1) ? world->budget + world->rows : draw(world, 1, 64);
     world->prefills_max = draw(world, 1, 6);
     world->arrivals = draw(world, 1, 60);
     world->answer_guess = draw(world, 0, world->context);
@@ -409,6 +415,7 @@ static void neither_long_nor_short_prompts_wait(void **state)
         const struct policy_input input = {.pages_free = 1000,
                                            .rows_free = 3,
                                            .prefill_tokens = 256,
+                                           .loaded_tokens = 256,
                                            .prefills_max = 1,
                                            .running_count = 1,
                                            .running = &running,
@@ -427,6 +434,74 @@ static void neither_long_nor_short_prompts_wait(void **state)
         }
     }
     assert_true(steps <= 4 * (10000 / 256 + 1));
+}
+
+/* What a step computes of a prompt of 5000 tokens beside so many that decode. */
+static uint32_t beside(uint32_t decode_count)
+{
+    struct policy_decode decodes[301];
+    struct policy_prefill prefills[301];
+    uint32_t preempts[301], admits[301];
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
+    struct policy_running running[301] = {{.prompt_left = 5000}};
+    const struct policy_input input = {.prefill_tokens = 2048,
+                                       .loaded_tokens = 128,
+                                       .prefills_max = 4,
+                                       .running_count = 1 + decode_count,
+                                       .running = running};
+
+    for (uint32_t i = 1; i <= decode_count; i++)
+        running[i] = (struct policy_running){.may_decode = true};
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.decode_count, decode_count);
+    assert_int_equal(plan.prefill_count, 1);
+    return prefills[0].tokens;
+}
+
+/* Prompts have what the decodes leave of a loaded step, and a quarter of it however many these are;
+ * where nobody decodes they have the whole budget. */
+static void answers_flow_beside_long_prompts(void **state)
+{
+    (void)state;
+    assert_int_equal(beside(0), 2048);
+    assert_int_equal(beside(1), 127);
+    assert_int_equal(beside(64), 64);
+    assert_int_equal(beside(96), 32);
+    assert_int_equal(beside(127), 32);
+    assert_int_equal(beside(128), 32);
+    assert_int_equal(beside(300), 32);
+}
+
+/* In a loaded step too, a prompt that fits in one piece needs no place among those being read. */
+static void admission_knows_the_loaded_budget(void **state)
+{
+    struct policy_decode decodes[4];
+    struct policy_prefill prefills[4];
+    uint32_t preempts[4], admits[4];
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
+    const struct policy_running running[2] = {{.prompt_left = 5000}, {.may_decode = true}};
+    const struct policy_waiting waiting[2] = {{.prompt_tokens = 200, .pages = 1},
+                                              {.prompt_tokens = 90, .pages = 1}};
+    const struct policy_input input = {.pages_free = 100,
+                                       .rows_free = 2,
+                                       .prefill_tokens = 2048,
+                                       .loaded_tokens = 128,
+                                       .prefills_max = 1,
+                                       .running_count = 2,
+                                       .running = running,
+                                       .waiting_count = 2,
+                                       .waiting = waiting};
+
+    (void)state;
+    policy_plan(&input, &plan);
+    assert_int_equal(plan.admit_count, 1);
+    assert_int_equal(admits[0], 1);
+    assert_int_equal(plan.decode_count, 1);
+    assert_int_equal(plan.prefill_count, 2);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(prefills[i].tokens, prefills[i].index == 2 ? 90 : 37);
 }
 
 /* Equal prompts are finished one by one, in the order in which they came. */
@@ -545,6 +620,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everybody_ends_in_every_world),
         cmocka_unit_test(neither_long_nor_short_prompts_wait),
+        cmocka_unit_test(answers_flow_beside_long_prompts),
+        cmocka_unit_test(admission_knows_the_loaded_budget),
         cmocka_unit_test(equal_prompts_are_finished_one_by_one),
         cmocka_unit_test(pages_go_to_the_head_of_the_queue),
         cmocka_unit_test(growth_is_reserved),

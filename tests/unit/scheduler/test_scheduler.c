@@ -101,7 +101,6 @@ static struct world *world_open(const struct fake_options *fake, uint32_t queue)
     struct fault fault = {0};
     struct scheduler_options options = {.queue_length_max = queue,
                                         .event_capacity = 16,
-                                        .prefill_tokens = fake->prefill_tokens,
                                         .prefills_max = 4,
                                         .bell = on_bell,
                                         .bell_data = world};
@@ -365,6 +364,7 @@ static void storm(uint64_t seed)
     fake.page_tokens = draw(2) ? 16 : between(1, 16);
     fake.page_count = (CONTEXT + fake.page_tokens - 1) / fake.page_tokens * between(1, 3) + draw(3);
     fake.prefill_tokens = between(1, 64);
+    fake.loaded_tokens = draw(2) ? between(1, 64) : 0;
     cancels = draw(2);
     lags = draw(2);
     world = world_open(&fake, EXCHANGES_MAX * CHOICES_MAX);
@@ -736,7 +736,6 @@ static void opening_survives_every_failing_allocation(void **state)
     struct world *world = world_open(&roomy, 16);
     struct scheduler_options options = {.queue_length_max = 4,
                                         .event_capacity = 16,
-                                        .prefill_tokens = 16,
                                         .prefills_max = 1,
                                         .bell = on_bell,
                                         .bell_data = world};
