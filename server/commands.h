@@ -19,6 +19,7 @@ int command_generate(const struct config *config, struct fault *fault);
 int command_inspect(const struct config *config, struct fault *fault);
 int command_tokenize(const struct config *config, struct fault *fault);
 int command_detokenize(const struct config *config, struct fault *fault);
+int command_constrain(const struct config *config, struct fault *fault);
 int command_parse(const struct config *config, struct fault *fault);
 int command_template(const struct config *config, struct fault *fault);
 int command_bench(const struct config *config, struct fault *fault);

@@ -25,6 +25,7 @@ static bool read_line(FILE *stream, struct buf *line)
 }
 
 struct json_job {
+    json_type type; /* of a line */
     json_line_handler *handler;
     void *data;
 };
@@ -38,8 +39,9 @@ static int answer_json(void *data, const char *line, size_t bytes, struct buf *a
 
     if (r < 0)
         return r;
-    if (!json_is_object(object))
-        r = fault_set(fault, E_INVALID, "The line is not a JSON object");
+    if (json_typeof(object) != job->type)
+        r = fault_set(fault, E_INVALID, "The line is not a JSON %s",
+                      job->type == JSON_OBJECT ? "object" : "string");
     else
         r = job->handler(job->data, object, answer, fault);
     json_decref(object);
@@ -61,7 +63,12 @@ static int answer_line(text_line_handler *handler, void *data, const struct buf 
 
 int json_lines_run(json_line_handler *handler, void *data, struct fault *fault)
 {
-    return text_lines_run(answer_json, &(struct json_job){handler, data}, fault);
+    return text_lines_run(answer_json, &(struct json_job){JSON_OBJECT, handler, data}, fault);
+}
+
+int json_lines_run_strings(json_line_handler *handler, void *data, struct fault *fault)
+{
+    return text_lines_run(answer_json, &(struct json_job){JSON_STRING, handler, data}, fault);
 }
 
 int text_lines_run(text_line_handler *handler, void *data, struct fault *fault)

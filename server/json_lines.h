@@ -17,6 +17,8 @@ typedef int json_line_handler(void *data, const json_t *object, struct buf *answ
 
 /* Until the end of the input. Returns 0, 1 when a line failed, or a fault when the streams did. */
 int json_lines_run(json_line_handler *handler, void *data, struct fault *fault);
+/* The same with a JSON string on each line. */
+int json_lines_run_strings(json_line_handler *handler, void *data, struct fault *fault);
 
 /* The same for a handler that reads the line itself. */
 typedef int text_line_handler(void *data, const char *line, size_t bytes, struct buf *answer,

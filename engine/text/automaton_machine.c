@@ -58,12 +58,17 @@ static int edge_add(struct automaton_build *build, uint32_t state, unsigned low,
 
 int machine_add_end(struct automaton_build *build)
 {
+    struct automaton *automaton = build->automaton;
     uint32_t end;
     int r = state_add(build, &end);
 
+    /* Memory for edges from the start: a span of none points somewhere. */
+    if (r == 0)
+        r = automaton_reserve(&automaton->edges, &build->edge_room, 0, sizeof *automaton->edges, 1,
+                              EDGES_MAX);
     if (r == 0) {
         must(end == MACHINE_END);
-        build->automaton->states[end].accept = 1;
+        automaton->states[end].accept = 1;
     }
     return r;
 }

@@ -10,7 +10,7 @@
 
 #include "engine/text/constraint_internal.h"
 
-enum { CACHE_BYTES = 16 << 20, WORK_MAX = 4 << 20 };
+enum { CACHE_BYTES = 16 << 20, WORK_MAX = 2 << 20 };
 
 int constraint_fault(int r, struct fault *fault)
 {

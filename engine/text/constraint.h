@@ -32,7 +32,7 @@ enum { CONSTRAINT_ROLLBACK_MAX = 64 };
 
 struct constraint_limits {
     size_t cache_bytes; /* of places and masks; more is forgotten and made again. 0: 16 MiB */
-    uint64_t work_max;  /* places looked at in one call, some 50 ns each. 0: 4 million */
+    uint64_t work_max;  /* places looked at in one call, some 50 ns each. 0: 2 million */
 };
 
 /* `vocabulary` is lent until the constraint is closed; NULL: bytes only, no tokens. `limits` may be

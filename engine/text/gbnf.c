@@ -456,13 +456,19 @@ static int group_open(struct parser *parser)
     return list_put(parser, &parser->groups, &group, sizeof group);
 }
 
+/* The nodes of a list from `first` on; NULL: none. */
+static const int32_t *nodes_from(const struct list *list, uint32_t first)
+{
+    return list->count > first ? (const int32_t *)list->items + first : NULL;
+}
+
 /* The sequence so far is an alternative. */
 static int alternative_end(struct parser *parser)
 {
     struct group *group = group_top(parser);
-    int32_t node = grammar_sequence(parser->grammar,
-                                    (const int32_t *)parser->sequence.items + group->sequence_first,
-                                    parser->sequence.count - group->sequence_first);
+    int32_t node =
+        grammar_sequence(parser->grammar, nodes_from(&parser->sequence, group->sequence_first),
+                         parser->sequence.count - group->sequence_first);
 
     parser->sequence.count = group->sequence_first;
     return list_put(parser, &parser->choice, &node, sizeof node);
@@ -475,9 +481,8 @@ static int group_end(struct parser *parser, int32_t *ret_node)
 
     if (r < 0)
         return r;
-    *ret_node =
-        grammar_choice(parser->grammar, (const int32_t *)parser->choice.items + group->choice_first,
-                       parser->choice.count - group->choice_first);
+    *ret_node = grammar_choice(parser->grammar, nodes_from(&parser->choice, group->choice_first),
+                               parser->choice.count - group->choice_first);
     parser->choice.count = group->choice_first;
     parser->groups.count--;
     return 0;

@@ -93,6 +93,16 @@ static int32_t node_add(struct grammar *grammar, const struct grammar_node *node
     return (int32_t)grammar->nodes.count - 1;
 }
 
+/* Every pool has memory from the start, so that a span of nothing points somewhere. */
+static int pools_start(struct grammar *grammar)
+{
+    if (pool_reserve(&grammar->lists, sizeof(int32_t), 1, UINT32_MAX) < 0 ||
+        pool_reserve(&grammar->ranges, sizeof(struct grammar_range), 1, UINT32_MAX) < 0 ||
+        pool_reserve(&grammar->bytes, 1, 1, UINT32_MAX) < 0)
+        return E_MEMORY;
+    return 0;
+}
+
 /* Nodes 0 and 1 are the empty text and the choice of none. */
 int grammar_open(uint32_t node_max, struct grammar **ret_grammar, struct fault *fault)
 {
@@ -103,7 +113,8 @@ int grammar_open(uint32_t node_max, struct grammar **ret_grammar, struct fault *
         return fault_set(fault, E_MEMORY, "There is no memory for a grammar");
     grammar->node_max = node_max < 2 ? 2 : node_max < NODE_MAX_MAX ? node_max : NODE_MAX_MAX;
     grammar->root = -1;
-    if (node_add(grammar, &empty) < 0 || node_add(grammar, &never) < 0) {
+    if (pools_start(grammar) < 0 || node_add(grammar, &empty) < 0 ||
+        node_add(grammar, &never) < 0) {
         grammar_close(grammar);
         return fault_set(fault, E_MEMORY, "There is no memory for a grammar");
     }

@@ -97,7 +97,7 @@ static int make_room(struct interner *interner, uint32_t more)
                     (size_t)interner->count + 2);
     if (r == 0)
         r = reserve(&interner->words, &interner->word_room, WORDS_FIRST,
-                    (size_t)interner->word_count + more);
+                    (size_t)interner->word_count + more + 1);
     return r;
 }
 

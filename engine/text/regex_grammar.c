@@ -315,6 +315,12 @@ static int node_put(struct regex *regex, int32_t node)
     return regex_list_put(regex, &regex->nodes, &node, sizeof node);
 }
 
+/* The nodes from `first` on, which a choice or a sequence takes off the list; NULL: none. */
+static const int32_t *nodes_from(const struct regex *regex, uint32_t first)
+{
+    return regex->nodes.count > first ? (const int32_t *)regex->nodes.items + first : NULL;
+}
+
 /* Anything at an edge that is open. */
 static int edge_put(struct regex *regex, enum edge edge)
 {
@@ -405,8 +411,8 @@ static int build_sequence(struct regex *regex, uint32_t sequence, enum edge left
     if (r == 0 && !(kept && regex_part_get(regex, kept)->anchored))
         r = edge_put(regex, right);
     if (r == 0)
-        *ret_node = grammar_sequence(regex->grammar, (int32_t *)regex->nodes.items + first,
-                                     regex->nodes.count - first);
+        *ret_node =
+            grammar_sequence(regex->grammar, nodes_from(regex, first), regex->nodes.count - first);
     regex->nodes.count = first;
     return r;
 }
@@ -425,8 +431,8 @@ static int build_choice(struct regex *regex, uint32_t choice, enum edge left, en
             r = node_put(regex, node);
     }
     if (r == 0)
-        *ret_node = grammar_choice(regex->grammar, (int32_t *)regex->nodes.items + first,
-                                   regex->nodes.count - first);
+        *ret_node =
+            grammar_choice(regex->grammar, nodes_from(regex, first), regex->nodes.count - first);
     regex->nodes.count = first;
     return r;
 }

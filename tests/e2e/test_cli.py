@@ -18,7 +18,10 @@ import pytest
 import tiny_model
 from weft import BINARY, ROOT
 
-COMMANDS = "serve generate inspect tokenize detokenize parse bench save version docs".split()
+COMMANDS = (
+    "serve generate inspect tokenize detokenize constrain "
+    "parse bench save version docs"
+).split()
 SECONDS_MAX = 60
 
 
@@ -479,6 +482,60 @@ def test_bench_refuses_bad_lists(tiny):
         done = weft("bench", "--model", tiny, f"--batch-sizes={value}")
         assert done.returncode in (1, 2) and done.stdout == b""
         assert b"batch-sizes" in done.stderr
+
+
+# -- constrain --
+
+
+def constrain(lines, *options):
+    stdin = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    done = weft("constrain", *options, stdin=stdin)
+    return [json.loads(line) for line in done.stdout.splitlines()], done
+
+
+def test_constrain_by_a_regular_expression():
+    answers, done = constrain(["12é", "1", "", "12é3", "1è", 7], "--regex", "[0-9]{2,3}é?")
+    assert done.returncode == 1  # the 7 is no string
+    assert answers[0] == {"accept": True}
+    assert answers[1] == answers[2] == {"accept": False, "dead_at": None}
+    assert answers[3] == {"accept": False, "dead_at": 4}
+    assert answers[4] == {"accept": False, "dead_at": 1}
+    assert "string" in answers[5]["error"]
+
+
+def test_constrain_by_a_grammar(tmp_path):
+    path = tmp_path / "list.gbnf"
+    path.write_text('root ::= "[" root* "]"\n')
+    answers, done = constrain(["[[][]]", "[[", "[]]", "x"], "--grammar", path)
+    assert done.returncode == 0
+    assert answers[0] == {"accept": True}
+    assert [a["dead_at"] for a in answers[1:]] == [None, 2, 0]
+
+
+def test_constrain_by_a_schema(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    answers, done = constrain(['{"a": 1}', '{"a": x}', '{"a"'], "--schema", path)
+    assert done.returncode == 0
+    assert answers == [
+        {"accept": True},
+        {"accept": False, "dead_at": 6},
+        {"accept": False, "dead_at": None},
+    ]
+
+
+def test_constrain_refuses(tmp_path):
+    path = tmp_path / "bad"
+    assert_refused(weft("constrain"), 2, "--schema", "--regex", "--grammar")
+    assert_refused(weft("constrain", "--regex", "a", "--schema", path), 2, "one of")
+    assert_refused(weft("constrain", "--schema", path), 1, str(path))
+    assert_refused(weft("constrain", "--regex", r"(a)\1"), 2, "back-references")
+    path.write_text('root ::= "a\n')
+    assert_refused(weft("constrain", "--grammar", path), 2, "line 1, column 10")
+    path.write_text('root ::= root "a" | "b"\n')
+    assert_refused(weft("constrain", "--grammar", path), 2, "left-recursive")
+    path.write_text('{"type": "string", "format": "no-such"}')
+    assert_refused(weft("constrain", "--schema", path), 2, "format")
 
 
 # -- parse --
