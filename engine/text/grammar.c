@@ -55,20 +55,28 @@ const struct grammar_node *grammar_node_get(const struct grammar *grammar, uint3
     return (const struct grammar_node *)grammar->nodes.data + node;
 }
 
+/* An item that a node's list begins with. A pool of nothing has no memory, and only empty lists. */
+static const void *pool_at(const struct grammar_pool *pool, size_t item_bytes, uint32_t index)
+{
+    static const uint32_t nothing;
+
+    return pool->data ? (const char *)pool->data + index * item_bytes : (const char *)&nothing;
+}
+
 const int32_t *grammar_children(const struct grammar *grammar, const struct grammar_node *node)
 {
-    return (const int32_t *)grammar->lists.data + node->first;
+    return pool_at(&grammar->lists, sizeof(int32_t), node->first);
 }
 
 const struct grammar_range *grammar_ranges(const struct grammar *grammar,
                                            const struct grammar_node *node)
 {
-    return (const struct grammar_range *)grammar->ranges.data + node->first;
+    return pool_at(&grammar->ranges, sizeof(struct grammar_range), node->first);
 }
 
 const char *grammar_bytes(const struct grammar *grammar, const struct grammar_node *node)
 {
-    return (const char *)grammar->bytes.data + node->first;
+    return pool_at(&grammar->bytes, 1, node->first);
 }
 
 const struct grammar_rule *grammar_rule_get(const struct grammar *grammar, uint32_t rule)

@@ -66,6 +66,9 @@ int regular_maker_open(struct regular_space *space, struct regular_maker **ret_m
 
     if (!maker)
         return E_MEMORY;
+    maker->edges = arena_take(space->arena, 0, sizeof *maker->edges); /* none is a list too */
+    if (!maker->edges)
+        return E_MEMORY;
     maker->space = space;
     *ret_maker = maker;
     return 0;
@@ -379,9 +382,10 @@ int regular_maker_finish(struct regular_maker *maker, const struct regular **ret
         return r;
     if (number[0] == GONE) { /* the empty set: a start without edges */
         set->states = arena_take(maker->space->arena, 1, sizeof *set->states);
+        set->edges = arena_take(maker->space->arena, 0, sizeof *set->edges);
         set->state_count = 1;
         *ret_set = set;
-        return set->states ? 0 : E_MEMORY;
+        return set->states && set->edges ? 0 : E_MEMORY;
     }
     classes = 0;
     if (maker->state_count <= MERGE_STATES_MAX) {

@@ -177,6 +177,10 @@ int schema_string_set(struct schema_compiler *compiler, const struct schema_leaf
  */
 int schema_pattern_set(struct schema_compiler *compiler, const json_t *schema, const char *keyword,
                        const char *pattern, size_t bytes, const struct regular **ret_set);
+/* The same as nodes within a JSON string, without its quotes: for one pattern alone whose set is
+ * too large, for repetitions are counted there. */
+int32_t schema_pattern_node(struct schema_compiler *compiler, const json_t *schema,
+                            const char *text, size_t bytes);
 /* The expression of a format, NULL: not one of ours. */
 const char *schema_format_find(const char *name);
 
@@ -210,8 +214,10 @@ int32_t schema_text_set(struct schema_compiler *compiler, const struct regular *
                         enum schema_spelling spelling);
 /* A JSON string with its quotes. */
 int32_t schema_text_literal(struct schema_compiler *compiler, const char *text, size_t bytes);
-/* One code point of a JSON string, in any spelling. */
+/* One code point of a JSON string, in any spelling; one of a class. */
 int32_t schema_text_char(struct schema_compiler *compiler);
+int32_t schema_text_class(struct schema_compiler *compiler, const struct grammar_range *ranges,
+                          size_t count);
 
 /* ---- schema_any.c ---- */
 

@@ -159,12 +159,45 @@ int schema_string_set(struct schema_compiler *compiler, const struct schema_leaf
     return 0;
 }
 
+/* The schema whose pattern is all that is asked of a string; NULL: there is more, or none. */
+static const json_t *lone_pattern(const struct schema_leaf *leaf)
+{
+    static const char *const names[] = {"pattern", "format", "minLength", "maxLength", "not"};
+    const json_t *found = NULL;
+
+    for (uint32_t i = 0; i < leaf->set.count; i++) {
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+            if (!json_object_get(leaf->set.schemas[i], names[n]))
+                continue;
+            if (n > 0 || found)
+                return NULL;
+            found = leaf->set.schemas[i];
+        }
+    }
+    return found;
+}
+
+/* A pattern whose set is too large, alone: node by node. The fault is withdrawn. */
+static int32_t string_counted(struct schema_compiler *compiler, const json_t *schema)
+{
+    const json_t *pattern = json_object_get(schema, "pattern");
+    int32_t quote = schema_literal(compiler, "\""), nodes[3] = {quote, 0, quote};
+
+    compiler->fault->code = 0;
+    compiler->fault->message[0] = 0;
+    nodes[1] = schema_pattern_node(compiler, schema, json_string_value(pattern),
+                                   json_string_length(pattern));
+    return grammar_sequence(compiler->grammar, nodes, 3);
+}
+
 int32_t schema_string(struct schema_compiler *compiler, const struct schema_leaf *leaf)
 {
     const struct regular *set;
     int32_t low, high, nodes[3];
     int r = string_set(compiler, leaf, &set);
 
+    if (r == E_TOO_LARGE && lone_pattern(leaf) && schema_spend(compiler, 1))
+        return string_counted(compiler, lone_pattern(leaf));
     r = r < 0 ? r : read_lengths(compiler, leaf, &low, &high);
     if (r < 0)
         return r;

@@ -304,6 +304,12 @@ static int32_t class_node(struct schema_compiler *compiler, const struct grammar
     return class->node;
 }
 
+int32_t schema_text_class(struct schema_compiler *compiler, const struct grammar_range *ranges,
+                          size_t count)
+{
+    return class_node(compiler, ranges, count, SPELLING_JSON);
+}
+
 int32_t schema_text_char(struct schema_compiler *compiler)
 {
     static const char letters[] = "\"\\/bfnrt";

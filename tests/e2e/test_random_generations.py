@@ -32,6 +32,7 @@ MORE = {
     "integer-of-decimals": {"type": "integer", "minimum": 1.5, "maximum": 4.5},
     "number-min": {"type": "number", "minimum": 0},
     "pattern-and-length": {"pattern": "[a-c]+x", "minLength": 5, "maxLength": 9, "type": "string"},
+    "counted-pattern": {"type": "string", "pattern": "^([a-z]{2,4000}-?){1,40}[\u00e9/]{3,9000}$"},
     "two-patterns": {"type": "string", "allOf": [{"pattern": "^a"}, {"pattern": "[0-9]$"}]},
     "pattern-and-format": {"type": "string", "format": "uuid", "pattern": "^[0-9]{8}-f"},
     "not-these": {"type": "string", "not": {"enum": ["a", "b", ""]}, "maxLength": 1},
