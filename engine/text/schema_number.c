@@ -23,6 +23,7 @@ enum {
     WHOLE_DIGITS = 20, /* of a number that is not bounded on that side */
     DOUBLE_DIGITS = 15,
     DIVISOR_MAX = 1000000,
+    RESTS_MAX = 4096, /* states told apart by a remainder and a length */
     BOUNDS_MAX = 2,
     MULTIPLES_MAX = 8,
 };
@@ -517,28 +518,35 @@ static int32_t shared_rule(struct schema_compiler *compiler, const char *name, i
     return r < 0 ? r : grammar_reference(compiler->grammar, rule);
 }
 
-/* The least of whole_max that leaves some room above the bounds and the multiple. */
-static int whole_digits_needed(const struct range *range)
+/* A remainder for each length is too much for a large multiple: then fewer digits are allowed, some
+ * above the bounds' and the multiple's own. */
+static void limit_digits(struct range *range)
 {
+    uint32_t rests = range->divisor * (range->zeros + 1);
     int most = 2;
 
-    for (uint32_t rest = range->multiple; rest > 0; rest /= 10)
+    if (range->multiple == 0 || rests * (uint32_t)range->whole_max <= RESTS_MAX)
+        return;
+    for (uint32_t left = range->multiple; left > 0; left /= 10)
         most++;
     for (int i = 0; i < range->bound_count; i++)
         if (range->bounds[i].value.whole_count + 1 > most)
             most = range->bounds[i].value.whole_count + 1;
-    return most;
+    if (most < (int)(RESTS_MAX / rests))
+        most = (int)(RESTS_MAX / rests);
+    if (most < range->whole_max)
+        range->whole_max = most;
 }
 
 int32_t schema_number(struct schema_compiler *compiler, const struct schema_leaf *leaf)
 {
     const struct regular *set;
     struct range range;
-    int r = range_read(compiler, leaf, &range), least;
+    int r = range_read(compiler, leaf, &range);
 
     if (r < 0)
         return r;
-    least = whole_digits_needed(&range);
+    limit_digits(&range);
     if (range.bound_count == 0 && range.multiple == 0) {
         int32_t *node = range.integer ? &compiler->integer : &compiler->number;
 
@@ -552,11 +560,6 @@ int32_t schema_number(struct schema_compiler *compiler, const struct schema_leaf
         !range.bounds[0].exclusive && decimal_is_zero(&range.bounds[0].value))
         return plain_number(compiler, false);
     r = range_set(compiler, &range, &set);
-    /* A remainder for each length may be too much: then fewer digits are allowed. */
-    while (r == E_TOO_LARGE && range.multiple != 0 && range.whole_max > least) {
-        range.whole_max -= (range.whole_max - least + 1) / 2;
-        r = range_set(compiler, &range, &set);
-    }
     if (r < 0)
         return schema_exhausted(compiler, r,
                                 range.multiple != 0 ? "multipleOf" : "the range of a number");
