@@ -62,6 +62,7 @@ struct backend_options {
     enum cpu_activations cpu_activations;
     struct cuda_options cuda;
     uint32_t null_step_us;
+    uint32_t null_fail_step;
     struct engine_progress progress;
 };
 

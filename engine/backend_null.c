@@ -6,6 +6,8 @@
  * lost or repeated a token when it was preempted. The model's end tokens in the prompt are echoed
  * as another token, so that a row ends by its length (or by a stop token of its own).
  *
+ * It can be told to fail in a step, as a lost GPU would: to test what follows.
+ *
  * Log-probabilities are fixed: -0.5 for the token, then falling by 1 for each alternative. */
 #include <math.h>
 #include <stdlib.h>
@@ -19,6 +21,9 @@ enum { NULL_PAGE_TOKENS = 16, NULL_PAGE_BYTES = 64 };
 
 struct backend {
     uint64_t step_ns;
+    uint64_t steps;
+    uint64_t fail_step; /* 0: none */
+    struct fault failure;
     uint32_t vocabulary;
     uint32_t end_count;
     const int32_t *end_tokens;
@@ -35,6 +40,7 @@ static int null_open(const struct backend_options *options, struct backend **ret
     if (!backend)
         return fault_set(fault, E_MEMORY, "out of memory for the null device");
     backend->step_ns = (uint64_t)options->null_step_us * 1000;
+    backend->fail_step = options->null_fail_step;
     *ret_backend = backend;
     return 0;
 }
@@ -48,6 +54,11 @@ static const char *null_describe(struct backend *backend)
 {
     (void)backend;
     return "null (computes nothing)";
+}
+
+static const struct fault *null_failure(const struct backend *backend)
+{
+    return &backend->failure;
 }
 
 /* A page costs next to nothing, but something: the plan's arithmetic stays as on a real device. */
@@ -100,6 +111,10 @@ static int null_begin(struct backend *backend, const struct model *model, struct
     (void)model;
     backend->began_ns = clock_now();
     backend->work = work;
+    if (++backend->steps == backend->fail_step)
+        return fault_set(&backend->failure, E_DEVICE,
+                         "the null device failed in step %llu, as it was told to",
+                         (unsigned long long)backend->steps);
     return 0;
 }
 
@@ -176,6 +191,7 @@ const struct backend_ops backend_null = {
     .costs = null_costs,
     .load = null_load,
     .reserve = null_reserve,
+    .failure = null_failure,
     .begin = null_begin,
     .embed = null_whole,
     .attention_in = null_layer,

@@ -175,6 +175,7 @@ static int open_device(struct engine *engine, const struct engine_options *optio
                                                     .cpu_activations = options->cpu_activations,
                                                     .cuda = options->cuda,
                                                     .null_step_us = options->null_step_us,
+                                                    .null_fail_step = options->null_fail_step,
                                                     .progress = options->progress};
 
     if (options->device == DEVICE_CUDA)

@@ -61,7 +61,8 @@ struct engine_options {
     uint32_t loaded_tokens;               /* engine_limits; 0 = the device's own */
     enum cpu_activations cpu_activations; /* ACTIVATIONS_F32 keeps the KV cache in float32 too */
     struct cuda_options cuda;
-    uint32_t null_step_us; /* DEVICE_NULL: how long a step takes */
+    uint32_t null_step_us;   /* DEVICE_NULL: how long a step takes */
+    uint32_t null_fail_step; /* DEVICE_NULL: which step fails, counted from 1; 0: none */
     struct engine_progress progress;
 };
 

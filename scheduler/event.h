@@ -44,6 +44,15 @@ struct event_finish {
     uint64_t decode_ns;  /* first token to last */
 };
 
+enum { FAILURE_MESSAGE_BYTES = 192 };
+
+/* `code` E_DEVICE, E_CLOSED or E_MEMORY. The message of E_DEVICE is the device's, for the client to
+ * read; "" where the code says it all. */
+struct event_failure {
+    int code;
+    char message[FAILURE_MESSAGE_BYTES];
+};
+
 struct event {
     uint64_t exchange_id;
     uint32_t choice;
@@ -52,7 +61,7 @@ struct event {
     union {
         struct event_token token; /* EVENT_PROMPT, EVENT_TOKEN */
         struct event_finish finish;
-        int failure; /* fault code: E_DEVICE, E_CLOSED, E_MEMORY */
+        struct event_failure failure;
     };
 };
 

@@ -9,6 +9,7 @@
 #include "scheduler/scheduler.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "config/base/clock.h"
@@ -38,6 +39,16 @@ void scheduler_emit(struct scheduler *scheduler, struct event *event)
     event->made_ns = clock_now();
     must(ring_push(scheduler->events, event) == 0); /* room was made sure of */
     scheduler->rang = true;
+}
+
+struct event_failure scheduler_failure(const struct scheduler *scheduler, int code)
+{
+    struct event_failure failure = {.code = code};
+
+    if (code == E_DEVICE)
+        (void)snprintf(failure.message, sizeof failure.message, "%.*s",
+                       (int)sizeof failure.message - 1, scheduler->failure.message);
+    return failure;
 }
 
 /* Rows to close are no work once it stops: the engine closes with them. */
@@ -71,14 +82,16 @@ static void fail(struct scheduler *scheduler, const struct fault *fault)
 {
     log_event(LOG_ERROR, "device_failed", LOG_STR("message", fault->message));
     scheduler->failed = true;
+    scheduler->failure = *fault;
     scheduler->events_promised = 0;
     scheduler->completed = scheduler->submitted;
     for (uint32_t i = 0; i < SLOTS; i++)
         scheduler_free_sequences(&scheduler->slots[i].closed);
     scheduler_free_sequences(&scheduler->closing);
     scheduler->close_count = 0;
-    scheduler_end_everybody(scheduler, E_DEVICE);
+    /* First, so that whoever hears of a failed answer finds the server unhealthy. */
     atomic_store(&scheduler->published.device_failed, true);
+    scheduler_end_everybody(scheduler, E_DEVICE);
 }
 
 /* Returns whether anything moved; false: it must wait for the reader of the events. */

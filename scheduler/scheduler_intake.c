@@ -62,7 +62,7 @@ static void refuse_on(struct scheduler *scheduler)
         struct event event = {.exchange_id = request->exchange_id,
                               .choice = refusal->next_choice++,
                               .kind = EVENT_FAILURE,
-                              .failure = refusal->code};
+                              .failure = scheduler_failure(scheduler, refusal->code)};
 
         scheduler_emit(scheduler, &event);
     }

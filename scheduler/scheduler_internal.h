@@ -90,6 +90,7 @@ struct scheduler {
     bool rang;                /* events were emitted since the last bell */
     bool stopping;
     bool failed;
+    struct fault failure; /* the device's, where `failed` */
     double answer_tokens; /* how long answers have been lately */
     struct rate rate;
 
@@ -127,6 +128,8 @@ uint32_t scheduler_in_flight(const struct scheduler *scheduler);
 /* Events that may be sent now, beside those promised to batches in flight. */
 uint32_t scheduler_event_room(const struct scheduler *scheduler);
 void scheduler_emit(struct scheduler *scheduler, struct event *event);
+/* What an EVENT_FAILURE says of the code. */
+struct event_failure scheduler_failure(const struct scheduler *scheduler, int code);
 
 static inline void count(_Atomic uint64_t *counter, uint64_t more)
 {

@@ -27,7 +27,7 @@ static void emit_end(struct scheduler *scheduler, struct sequence *sequence,
 
     if (sequence->end_code < 0) {
         event.kind = EVENT_FAILURE;
-        event.failure = sequence->end_code;
+        event.failure = scheduler_failure(scheduler, sequence->end_code);
     } else {
         event.finish = (struct event_finish){
             .reason = reason,

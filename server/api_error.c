@@ -101,7 +101,12 @@ void api_error_from_fault(struct api_error *error, const struct fault *fault)
     enum api_error_kind kind = kind_of(fault->code);
     size_t bytes = strlen(fault->message);
 
-    /* What went wrong inside is for our log: its message may name files or addresses. */
+    if (fault->code == E_DEVICE && bytes > 0) {
+        api_error_set(error, kind, "", "The server failed while it worked on this request: %s.",
+                      fault->message);
+        return;
+    }
+    /* What else went wrong inside is for our log: its message may name files or addresses. */
     if (kind == API_INTERNAL)
         api_error_set(error, kind, "", "The server failed while it worked on this request.");
     else if (kind == API_UNAVAILABLE)

@@ -241,9 +241,9 @@ static int take_events(struct answer *answer, struct fault *fault)
             break;
         case EVENT_FAILURE:
             show(answer);
-            return fault_set(fault, event.failure, "%s",
-                             event.failure == E_DEVICE ? "The device failed"
-                                                       : "The scheduler gave up the answer");
+            return fault_set(fault, event.failure.code, "%s",
+                             event.failure.code == E_DEVICE ? event.failure.message
+                                                            : "The scheduler gave up the answer");
         default:
             break;
         }

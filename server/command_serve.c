@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "config/base/clock.h"
 #include "config/base/log.h"
@@ -28,6 +29,7 @@ enum {
     DESCRIPTORS_OF_OURS = 64, /* beside one for each connection: files, epoll, libraries */
     EVENTS_MIN = 4096,
     MODEL_ID_BYTES_MAX = 256,
+    CLOSE_SECONDS_MAX = 5, /* after a failure of the device */
 };
 
 struct serve {
@@ -231,8 +233,12 @@ static void announce(const struct serve *serve)
     notify_supervisor("READY=1");
 }
 
+/* A device that failed may keep its driver waiting for ever when its memory is given back; the
+ * process then ends by the alarm, and its supervisor starts another. */
 static void serve_close(struct serve *serve)
 {
+    if (serve->server.exit_code != 0)
+        (void)alarm(CLOSE_SECONDS_MAX);
     http_close(serve->server.http);
     scheduler_close(serve->server.scheduler);
     prepare_close(serve->server.prepare);

@@ -284,7 +284,7 @@ void exchanges_abandon(struct exchanges *all)
     api_error_set(&error, API_UNAVAILABLE, "", "The server is shutting down. Try again.");
     while ((exchange = ids_next(all->ids, &cursor))) {
         struct event event = {
-            .exchange_id = exchange->id, .kind = EVENT_FAILURE, .failure = E_CLOSED};
+            .exchange_id = exchange->id, .kind = EVENT_FAILURE, .failure = {.code = E_CLOSED}};
 
         if (exchange->state == EXCHANGE_WAITING || exchange->state == EXCHANGE_STREAMING)
             feed(exchange, &event);

@@ -376,8 +376,9 @@ void reply_feed(struct reply *reply, const struct event *event, struct buf *out,
         feed_finish(reply, choice, &event->finish, out);
         break;
     case EVENT_FAILURE: {
-        struct fault fault = {.code = event->failure};
+        struct fault fault = {0};
 
+        fault_set(&fault, event->failure.code, "%s", event->failure.message);
         api_error_from_fault(&error, &fault);
         fail(reply, &error, out, ret_action);
         return;

@@ -59,6 +59,7 @@ static void check_device(struct server *server)
         return;
     log_event(LOG_ERROR, "device_failed", LOG_INT("exchanges", exchanges_count(server->exchanges)));
     server->exit_code = 1;
+    server->timed_out = true; /* the scheduler has ended everybody */
     refuse(server, LAST_WORDS_NS);
 }
 
@@ -94,6 +95,7 @@ static void on_bell(void *data)
     struct server *server = data;
 
     exchanges_bell(server->exchanges);
+    check_device(server);
 }
 
 static void on_tick(void *data)

@@ -75,6 +75,7 @@ void startup_engine_options(const struct config *config, const char *path,
                  .prefill_lane = config->prefill_lane},
         .kv_pages = config->kv_pages,
         .null_step_us = config->null_step_us,
+        .null_fail_step = config->null_fail_step,
         .progress = progress_engine(progress),
     };
 }

@@ -477,6 +477,17 @@ def test_bench_keeps_the_pace_of_the_device(tiny):
     assert result["decode_step_ms"] >= 5
 
 
+def test_a_failed_device_ends_generate_and_bench(tiny):
+    why = "the null device failed in step 5, as it was told to"
+    fails = "--device", "null", "--null-step-us", "1000", "--null-fail-step", "5"
+    done = weft("generate", "--model", tiny, *fails, "--prompt", "hello", "--max-tokens", "50")
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[-1].startswith(f"weft: {why}")
+    done = weft("bench", "--model", tiny, *fails, "--steps", "8")
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[-1].startswith(f"weft: {why}")
+
+
 def test_bench_refuses_bad_lists(tiny):
     for value in ("", "0", "1,", "1;2", "x", "5000", "-1", "1,,2"):
         done = weft("bench", "--model", tiny, f"--batch-sizes={value}")

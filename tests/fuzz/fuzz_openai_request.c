@@ -78,7 +78,8 @@ static bool feed_choice(struct reply *reply, uint32_t choice, unsigned flags, co
     event = (struct event){.choice = choice, .kind = EVENT_FINISH};
     event.finish.reason = flags & FLAG_STOP ? FINISH_STOP : FINISH_LENGTH;
     if (flags & FLAG_FAILURE)
-        event = (struct event){.choice = choice, .kind = EVENT_FAILURE, .failure = E_DEVICE};
+        event =
+            (struct event){.choice = choice, .kind = EVENT_FAILURE, .failure = {.code = E_DEVICE}};
     reply_feed(reply, &event, out, &action);
     return action.failed;
 }

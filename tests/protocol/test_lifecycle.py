@@ -180,3 +180,46 @@ def test_a_client_that_never_reads_does_not_hold_the_end_up(start):
         wait_until(lambda: server.gauge("vllm:generation_tokens_total") >= 4000, "an answer waits")
         server.signal()
         assert server.wait(30) == 0
+
+
+def test_a_failed_device_is_told_and_ends_the_process(start):
+    """Whoever runs or waits hears why, /health is 503 at once, and nobody holds up the end."""
+    server = start("--null-step-us", 20000, "--null-fail-step", 100, "--max-batch", 2)
+    why = "the null device failed in step 100, as it was told to"
+    with server.connect() as stream, server.connect() as whole, server.connect() as queued, \
+            server.connect() as queued_stream, server.connect() as half_sent:
+        stream.send(raw(completion(4000)))
+        whole.send(raw(completion(4000, False)))
+        wait_until(lambda: server.gauge(RUNNING) == 2, "two run")
+        queued.send(raw(completion(1, False)))
+        queued_stream.send(raw(completion(1)))
+        half_sent.send(raw(completion(1))[:-1])  # it will hold an exchange up
+        assert stream.read_head()[0] == 200
+        *events, error, done = events_of(b"".join(stream.chunks()))
+        began = time.monotonic()
+        assert len(events) > 90 and done == "[DONE]"
+        assert why in json.loads(error)["error"]["message"]
+        status, _, body = server.get("/health")
+        assert status == 503 and "the device failed" in json.loads(body)["error"]["message"]
+        assert server.get("/ready")[0] == 503
+        status, _, body = server.post(COMPLETIONS, completion(1, False))
+        assert status == 503 and "the device failed" in json.loads(body)["error"]["message"]
+        for client in (whole, queued, queued_stream):
+            status, _, body = client.read_answer()
+            assert status == 500
+            error = json.loads(body)["error"]
+            assert error["type"] == "server_error" and why in error["message"]
+        assert server.wait() == 1
+        assert time.monotonic() - began < 10
+    server.stop()
+    assert any("device_failed" in line and why in line for line in server.lines)
+
+
+def test_a_failed_device_ends_an_idle_server_at_once(start):
+    """With the last client gone nothing keeps the process."""
+    server = start("--null-step-us", 1000, "--null-fail-step", 20)
+    status, _, body = server.post(COMPLETIONS, completion(100, False))
+    began = time.monotonic()
+    assert status == 500 and "in step 20" in json.loads(body)["error"]["message"]
+    assert server.wait() == 1
+    assert time.monotonic() - began < 5

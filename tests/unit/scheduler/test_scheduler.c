@@ -237,7 +237,11 @@ static void hear(struct world *world, const struct event *event)
         assert_int_equal(event->finish.prompt_tokens, wish->prompt_tokens);
         break;
     case EVENT_FAILURE:
-        choice->failure = event->failure;
+        choice->failure = event->failure.code;
+        if (event->failure.code == E_DEVICE)
+            assert_string_equal(event->failure.message, "the device failed, as it was told to");
+        else
+            assert_string_equal(event->failure.message, "");
         break;
     }
     if (event->kind == EVENT_FINISH || event->kind == EVENT_FAILURE) {

@@ -483,7 +483,7 @@ static void errors_of_parsing_and_before_admission_have_their_status(void **stat
     text[0] = '\0';
     fd = client_post(f, "stream");
     await(&fake.submitted, 1);
-    ring(f, (struct event){.kind = EVENT_FAILURE, .failure = E_MEMORY});
+    ring(f, (struct event){.kind = EVENT_FAILURE, .failure = {.code = E_MEMORY}});
     client_read(fd, NULL, text);
     assert_non_null(strstr(text, "HTTP/1.1 503 "));
     assert_non_null(strstr(text, "It failed."));
@@ -502,7 +502,7 @@ static void a_failed_device_ends_streams_and_the_process(void **state)
     (void)pthread_mutex_lock(&fake.lock);
     fake.stats.device_failed = true;
     (void)pthread_mutex_unlock(&fake.lock);
-    ring(f, (struct event){.kind = EVENT_FAILURE, .failure = E_DEVICE});
+    ring(f, (struct event){.kind = EVENT_FAILURE, .failure = {.code = E_DEVICE}});
     client_read(fd, NULL, text);
     assert_non_null(strstr(text, "data: {\"error\":1}\n\ndata: [DONE]\n\n"));
     (void)close(fd);

@@ -432,7 +432,8 @@ static void test_failure_before_and_after_the_head(void **state)
     for (int begun = 0; begun < 2; begun++) {
         struct reply *reply =
             reply_of(&plain_tokenizer, OPENAI_CHAT, "{" MESSAGES ",\"stream\":true,\"n\":2}");
-        struct event event = {.choice = 1, .kind = EVENT_FAILURE, .failure = E_DEVICE};
+        struct event event = {
+            .choice = 1, .kind = EVENT_FAILURE, .failure = {E_DEVICE, "the GPU is gone"}};
         struct reply_action action;
         struct reply_summary summary;
         struct said said[2];
@@ -447,6 +448,7 @@ static void test_failure_before_and_after_the_head(void **state)
         reply_feed(reply, &event, &out, &action);
         assert_true(action.failed);
         assert_int_equal(api_error_status(action.error.kind), 500);
+        assert_non_null(strstr(action.error.message, ": the GPU is gone."));
         if (begun) {
             json_t *events = read_stream(&out, said);
 
