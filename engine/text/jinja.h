@@ -28,7 +28,7 @@ enum {
     JINJA_NESTING_MAX = 100,    /* tags or brackets inside one another, in the source */
     JINJA_DEPTH_MAX = 1000,     /* tags, expressions, calls and data inside one another, at work */
     JINJA_STEPS_MAX = 10 << 20, /* parts evaluated, and bytes of text handled by 64 */
-    JINJA_MEMORY_BYTES_MAX = 64 << 20, /* and JINJA_MEMORY_PER_BYTE more for each byte of input */
+    JINJA_MEMORY_BYTES_MAX = 128 << 20, /* and JINJA_MEMORY_PER_BYTE more for each byte of input */
     JINJA_MEMORY_PER_BYTE = 16,
     JINJA_JSON_DEPTH_MAX = 64,
 };
@@ -57,6 +57,7 @@ struct jinja_input {
     const char *spread;
     const char *skip_null;
     const struct tm *now; /* what strftime_now tells; NULL: it faults */
+    uint64_t steps_max;   /* 0: JINJA_STEPS_MAX */
 };
 
 /* Appends to `ret_text`, or leaves it as it was.

@@ -148,11 +148,16 @@ int builtin_call(struct run *run, const struct builtin *builtin, const struct ca
 {
     struct value bound[8] = {{.kind = VALUE_UNSET}};
     struct call plain = {.self = call->self, .arguments = bound};
-    size_t count = builtin->parameters && *builtin->parameters ? 1 : 0;
+    const char *parameters = builtin->parameters;
+    size_t count;
 
-    if (!builtin->parameters)
+    if (!parameters)
         return builtin->function(run, call, ret_value);
-    for (const char *at = builtin->parameters; *at; at++)
+    if (*parameters == '/' && call->named && call->named->count > 0)
+        return run_wrong(run, "%s() takes no keyword arguments", builtin->name);
+    parameters += *parameters == '/';
+    count = *parameters ? 1 : 0;
+    for (const char *at = parameters; *at; at++)
         count += *at == ',';
     must(count <= sizeof bound / sizeof *bound);
     if (call->count > count)
@@ -162,7 +167,7 @@ int builtin_call(struct run *run, const struct builtin *builtin, const struct ca
         bound[i] = call->arguments[i];
     for (uint32_t i = 0; call->named && i < call->named->count; i++) {
         const struct text *name = call->named->entries[i].key.text;
-        int index = find_parameter(builtin->parameters, name);
+        int index = find_parameter(parameters, name);
 
         if (index < 0 || bound[index].kind != VALUE_UNSET)
             return run_wrong(run, "%s() takes no argument '%.*s'%s", builtin->name,

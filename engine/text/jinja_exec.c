@@ -212,6 +212,19 @@ static int exec_macro(struct run *run, struct frame *frame, const struct node *n
                       (struct value){.kind = VALUE_MACRO, .macro = macro});
 }
 
+static int exec_output(struct run *run, struct frame *frame, const struct node *items)
+{
+    struct value value;
+    int r = 0;
+
+    for (; r == 0 && items; items = items->next) {
+        r = eval(run, frame, items, &value);
+        if (r == 0)
+            r = value_print(run, value, run->out);
+    }
+    return r;
+}
+
 static int exec_node(struct run *run, struct frame *frame, const struct node *node)
 {
     struct value value;
@@ -221,8 +234,7 @@ static int exec_node(struct run *run, struct frame *frame, const struct node *no
     case NODE_DATA:
         return value_print(run, node->constant, run->out);
     case NODE_OUTPUT:
-        r = eval(run, frame, node->items, &value);
-        return r < 0 ? r : value_print(run, value, run->out);
+        return exec_output(run, frame, node->items);
     case NODE_IF:
         return exec_if(run, frame, node);
     case NODE_FOR:
@@ -354,7 +366,7 @@ int jinja_render(const struct jinja *jinja, const struct jinja_input *input, str
     struct fault own = {0};
     struct run run = {.fault = fault ? fault : &own,
                       .out = ret_text,
-                      .steps_left = JINJA_STEPS_MAX,
+                      .steps_left = input->steps_max ? input->steps_max : JINJA_STEPS_MAX,
                       .jinja = jinja,
                       .now = input->now};
     size_t start = ret_text->bytes, ceiling = JINJA_MEMORY_BYTES_MAX;

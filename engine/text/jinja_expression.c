@@ -301,12 +301,16 @@ static int parse_element(struct parser *parser, struct node *owner, const struct
                          struct node **ret_node)
 {
     struct node *node = parser_node(parser, NODE_ELEMENT, token), *key = NULL;
-    int r = parse_subscript(parser, &key);
+    int r = 0;
 
     if (!node)
         return E_MEMORY;
-    if (r < 0)
-        return r;
+    if (parser->at->kind == TOKEN_RIGHT_BRACKET)
+        key = parser_node(parser, NODE_TUPLE, token);
+    else
+        r = parse_subscript(parser, &key);
+    if (!key || r < 0)
+        return r < 0 ? r : E_MEMORY;
     if (parser->at->kind == TOKEN_COMMA) {
         struct node *tuple = parser_node(parser, NODE_TUPLE, token), **last = &key->next;
 

@@ -125,6 +125,11 @@ static int filter_replace(struct run *run, const struct call *call, struct value
     if (call->arguments[2].kind != VALUE_UNSET && call->arguments[2].kind != VALUE_NONE &&
         value_index(run, call->arguments[2], "the count", &limit) < 0)
         return run_failed(run);
+    if (text && text->markup) { /* without autoescape the filter knows only plain texts */
+        text = text_part(run, text, 0, text->bytes);
+        if (text)
+            text->markup = false;
+    }
     from = value_string(run, call->arguments[0]);
     to = value_string(run, call->arguments[1]);
     return text_give(text && from && to ? text_replace(run, text, from, to, limit) : NULL, run,
@@ -357,12 +362,53 @@ static int filter_wordcount(struct run *run, const struct call *call, struct val
     return 0;
 }
 
+/* &lt; and the like back to characters: those that `escape` makes, a few more, and numbers. */
+static struct text *unescape(struct run *run, const struct text *text)
+{
+    static const struct {
+        const char *name;
+        uint32_t code;
+    } names[] = {{"lt", '<'},   {"gt", '>'},    {"amp", '&'},
+                 {"quot", '"'}, {"apos", '\''}, {"nbsp", 0xa0}};
+    size_t start = run->out->bytes;
+
+    for (size_t at = 0; at < text->bytes; at++) {
+        const char *here = text->data + at;
+        size_t left = text->bytes - at < 12 ? text->bytes - at : 12;
+        const char *end = *here == '&' ? memchr(here, ';', left) : NULL;
+        uint32_t code = 0;
+
+        for (size_t i = 0; end && i < sizeof names / sizeof *names; i++) {
+            if (strlen(names[i].name) == (size_t)(end - here) - 1 &&
+                memcmp(here + 1, names[i].name, (size_t)(end - here) - 1) == 0)
+                code = names[i].code;
+        }
+        if (end && here[1] == '#') {
+            bool hex = (here[2] | 32) == 'x';
+            char *stop;
+            unsigned long number = strtoul(here + 2 + hex, &stop, hex ? 16 : 10);
+
+            if (stop == end && number > 0 && number <= 0x10ffff &&
+                (number < 0xd800 || number >= 0xe000))
+                code = (uint32_t)number;
+        }
+        if (!code) {
+            buf_byte(run->out, *here);
+            continue;
+        }
+        char_put(code, run->out);
+        at = (size_t)(end - text->data);
+    }
+    return run_capture(run, start);
+}
+
 /* Without tags and comments; blanks in a row become one. */
 static int filter_striptags(struct run *run, const struct call *call, struct value *ret_value)
 {
     struct text *text = self_text(run, call), *name = text_of(run, "split");
     const struct text blank = {.data = " ", .bytes = 1, .chars = 1};
     size_t start = run->out->bytes;
+    bool comments = true, tags = true; /* there may be an end of one */
     struct text *plain;
     struct value words;
     struct call inner;
@@ -372,21 +418,24 @@ static int filter_striptags(struct run *run, const struct call *call, struct val
     for (size_t at = 0; at < text->bytes; at++) {
         const char *here = text->data + at;
         size_t left = text->bytes - at;
+        bool comment = left >= 4 && memcmp(here, "<!--", 4) == 0;
         const char *end = NULL;
 
-        if (*here == '<') {
-            bool comment = left >= 4 && memcmp(here, "<!--", 4) == 0;
-
+        if (*here == '<' && (comment ? comments : tags)) {
             end = comment ? memmem(here, left, "-->", 3) : memchr(here, '>', left);
             if (end)
                 at += (size_t)(end - here) + (comment ? 2 : 0);
+            else if (comment)
+                comments = false;
+            else
+                tags = false;
         }
         if (!end)
             buf_byte(run->out, *here);
-        if (run_step(run, end ? left / 64 : 0) < 0)
-            return E_TOO_LARGE;
     }
     plain = run_capture(run, start);
+    if (plain)
+        plain = unescape(run, plain);
     if (!plain)
         return run_failed(run);
     inner = (struct call){.self = value_text(plain)};
@@ -559,7 +608,7 @@ static int filter_round(struct run *run, const struct call *call, struct value *
     int64_t precision = 0;
     double real, scale;
 
-    if (value_defined(run, call->self) < 0)
+    if (value_defined(run, call->self) < 0 || run_step(run, 4 * FLOAT_STEPS) < 0)
         return run_failed(run);
     if (!value_is_number(call->self))
         return run_wrong(run, "type %s doesn't define __round__ method", value_type(call->self));

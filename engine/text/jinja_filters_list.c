@@ -253,9 +253,10 @@ static int merge_sort(struct run *run, struct keyed *items, struct keyed *scratc
     return 0;
 }
 
-/* The items with their keys, in order; *ret_count of them. NULL: the fault is set. */
+/* The items with their keys, in order; *ret_count of them. NULL: the fault is set. As `lists` keys
+ * that are equal need no order: [none, none] can be sorted. */
 static struct keyed *sorted(struct run *run, struct value value, const struct getter *getters,
-                            size_t getter_count, bool down, size_t *ret_count)
+                            size_t getter_count, bool lists, bool down, size_t *ret_count)
 {
     struct list *items = value_items(run, value);
     struct keyed *keyed = items ? run_take(run, items->count, 2 * sizeof *keyed) : NULL;
@@ -266,7 +267,7 @@ static struct keyed *sorted(struct run *run, struct value value, const struct ge
         struct list *keys;
 
         keyed[i].item = items->items[i];
-        if (getter_count == 1) {
+        if (!lists) {
             if (get(run, &getters[0], keyed[i].item, &keyed[i].key) < 0)
                 return NULL;
             continue;
@@ -325,7 +326,8 @@ int filter_sort(struct run *run, const struct call *call, struct value *ret_valu
             start = at + 1;
         }
     }
-    keyed = sorted(run, call->self, getters, count, value_is_true(call->arguments[0]), &item_count);
+    keyed = sorted(run, call->self, getters, count, true, value_is_true(call->arguments[0]),
+                   &item_count);
     return give_items(run, keyed, item_count, ret_value);
 }
 
@@ -347,7 +349,7 @@ int filter_dictsort(struct run *run, const struct call *call, struct value *ret_
     if (getter_init(run, value_int(by_value), UNSET, !value_is_true(call->arguments[0]), &getter) <
         0)
         return run_failed(run);
-    keyed = sorted(run, items, &getter, 1, value_is_true(call->arguments[2]), &count);
+    keyed = sorted(run, items, &getter, 1, false, value_is_true(call->arguments[2]), &count);
     return give_items(run, keyed, count, ret_value);
 }
 
@@ -363,7 +365,7 @@ int filter_groupby(struct run *run, const struct call *call, struct value *ret_v
     if (getter_init(run, call->arguments[0], call->arguments[1], folds, &getter) < 0 ||
         getter_init(run, call->arguments[0], call->arguments[1], false, &plain) < 0)
         return run_failed(run);
-    keyed = sorted(run, call->self, &getter, 1, false, &count);
+    keyed = sorted(run, call->self, &getter, 1, false, false, &count);
     if (!keyed || !groups)
         return run_failed(run);
     for (size_t i = 0; i < count; i++) {

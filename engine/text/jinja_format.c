@@ -18,9 +18,10 @@ struct spec {
     bool alternate;
     bool zero;
     int64_t width;
-    char group;        /* ',' or '_', or 0 */
-    int64_t precision; /* -1: none */
-    char type;         /* or 0 */
+    char group;         /* ',' or '_', or 0 */
+    int64_t precision;  /* -1: none */
+    int64_t digits_min; /* of an integer: '%.3d' */
+    char type;          /* or 0 */
 };
 
 /* --- reading a specification ------------------------------------------------------------------ */
@@ -170,6 +171,8 @@ static int put_float(struct run *run, const struct spec *spec, double real)
     int precision = spec->precision < 0 ? 6 : (int)spec->precision;
     double size = fabs(real);
 
+    if (run_step(run, 4 * FLOAT_STEPS) < 0)
+        return E_TOO_LARGE;
     switch (spec->type) {
     case 'f':
     case 'F':
@@ -229,9 +232,10 @@ static int put_based(struct run *run, const struct spec *spec, struct value valu
 
 static int put_integer(struct run *run, const struct spec *spec, struct value value)
 {
-    size_t start = run->out->bytes;
+    size_t start = run->out->bytes, bytes, zeros;
     char digits[DIGITS_ROOM];
     struct text *text;
+    bool negative;
 
     if (value.kind == VALUE_BOOL)
         value = value_int(value.truth);
@@ -254,11 +258,15 @@ static int put_integer(struct run *run, const struct spec *spec, struct value va
     text = run_capture(run, start);
     if (!text)
         return run_failed(run);
-    if (text->bytes >= sizeof digits)
+    negative = text->bytes > 0 && text->data[0] == '-';
+    bytes = text->bytes - negative;
+    zeros = spec->digits_min > (int64_t)bytes ? (size_t)spec->digits_min - bytes : 0;
+    if (bytes + zeros >= sizeof digits)
         return run_fault(run, E_TOO_LARGE, "the integer is too long for a format");
-    memcpy(digits, text->data, text->bytes);
-    digits[text->bytes] = 0;
-    return put_number(run, spec, digits[0] == '-', "", digits + (digits[0] == '-'));
+    memset(digits, '0', zeros);
+    memcpy(digits + zeros, text->data + negative, bytes);
+    digits[zeros + bytes] = 0;
+    return put_number(run, spec, negative, "", digits);
 }
 
 static int put_text(struct run *run, const struct spec *spec, const struct text *text)
@@ -284,7 +292,7 @@ static int put_formatted(struct run *run, struct value value, const struct text 
         return value_print(run, value, run->out);
     if (run_step(run, specification->bytes / 8) < 0 || read_spec(run, specification, &spec) < 0)
         return run_failed(run);
-    if (run_step(run, (uint64_t)spec.width / 16) < 0)
+    if (run_step(run, (uint64_t)spec.width / 4) < 0)
         return E_TOO_LARGE;
     if (value.kind == VALUE_TEXT) {
         if (spec.type && spec.type != 's')
@@ -469,6 +477,7 @@ struct percent {
     const char *end;
     struct value arguments;
     size_t next;
+    bool escapes; /* the format is markup */
 };
 
 static int next_argument(struct percent *percent, struct value *ret_value)
@@ -530,12 +539,14 @@ static int percent_put(struct percent *percent, struct spec *spec, char type, st
     size_t start = run->out->bytes;
     struct text *text;
 
-    if (run_step(run, (uint64_t)spec->width / 16) < 0)
+    if (run_step(run, (uint64_t)spec->width / 4) < 0)
         return E_TOO_LARGE;
     if (type == 's' || type == 'r' || (type == 'c' && value.kind == VALUE_TEXT)) {
         if ((type == 'r' ? value_repr : value_print)(run, value, run->out) < 0)
             return run_failed(run);
         text = run_capture(run, start);
+        if (text && percent->escapes && !(value.kind == VALUE_TEXT && value.text->markup))
+            text = text_escape(run, text);
         spec->zero = false;
         spec->align = spec->align ? spec->align : '>';
         return text ? put_text(run, spec, text) : run_failed(run);
@@ -554,6 +565,7 @@ static int percent_put(struct percent *percent, struct spec *spec, char type, st
         return put_float(run, spec, number_float(value));
     if (value.kind == VALUE_FLOAT && number_truncate(run, value.real, &value) < 0)
         return run_failed(run);
+    spec->digits_min = spec->precision;
     spec->precision = -1;
     return put_integer(run, spec, value);
 }
@@ -602,8 +614,11 @@ static int percent_field(struct percent *percent)
 int format_percent(struct run *run, const struct text *text, struct value arguments,
                    struct value *ret_value)
 {
-    struct percent percent = {
-        .run = run, .at = text->data, .end = text->data + text->bytes, .arguments = arguments};
+    struct percent percent = {.run = run,
+                              .at = text->data,
+                              .end = text->data + text->bytes,
+                              .arguments = arguments,
+                              .escapes = text->markup};
     size_t start = run->out->bytes;
     struct text *made;
 

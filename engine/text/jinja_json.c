@@ -555,6 +555,7 @@ static int write_value(struct writer *writer, struct value value)
         break;
     case VALUE_FLOAT:
         write_real(writer, value.real);
+        r = run_step(writer->run, FLOAT_STEPS);
         break;
     case VALUE_TEXT:
         write_string(writer, value.text);

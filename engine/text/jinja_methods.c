@@ -40,7 +40,7 @@ static int byte_range(struct run *run, const struct text *text, struct value sta
         return 1;
     *ret_from = text_offset(text, (size_t)low);
     *ret_to = text_offset(text, (size_t)high);
-    return run_step(run, text->bytes / 64);
+    return run_step(run, text->bytes / 16);
 }
 
 /* --- changing texts --------------------------------------------------------------------------- */
@@ -247,15 +247,8 @@ static int split_blanks(struct run *run, const struct text *text, int64_t limit,
         if (at == text->bytes)
             return 0;
         start = at;
-        if (limit-- == 0) {
-            size_t end = text->bytes;
-            struct text *rest = text_strip(run, text, NULL, STRIP_RIGHT);
-
-            if (!rest)
-                return E_MEMORY;
-            end = rest->bytes;
-            return put_part(run, list, text, start, end);
-        }
+        if (limit-- == 0)
+            return put_part(run, list, text, start, text->bytes);
         while (at < text->bytes && !char_is_space(char_decode(text->data + at, &bytes)))
             at += bytes;
         if (put_part(run, list, text, start, at) < 0)
@@ -286,7 +279,7 @@ static int text_split(struct run *run, const struct call *call, struct value *re
     int64_t limit;
     int r;
 
-    if (!list || split_arguments(run, call, &by, &limit) < 0 || run_step(run, text->bytes / 64) < 0)
+    if (!list || split_arguments(run, call, &by, &limit) < 0 || run_step(run, text->bytes / 16) < 0)
         return run_failed(run);
     *ret_value = value_list(VALUE_LIST, list);
     if (!by)
@@ -325,10 +318,8 @@ static int rsplit_blanks(struct run *run, const struct text *text, int64_t limit
         end = rest->bytes;
         if (end == 0)
             return 0;
-        if (limit-- == 0) {
-            rest = text_strip(run, rest, NULL, STRIP_LEFT);
-            return rest ? list_put(run, list, value_text(rest)) : E_MEMORY;
-        }
+        if (limit-- == 0)
+            return put_part(run, list, text, 0, end);
         for (start = end; start > 0; start -= bytes) {
             bytes = 1;
             while (((unsigned char)text->data[start - bytes] & 0xc0) == 0x80)
@@ -353,7 +344,7 @@ static int text_rsplit(struct run *run, const struct call *call, struct value *r
 
     if (!list || split_arguments(run, call, &by, &limit) < 0)
         return run_failed(run);
-    if (run_step(run, (text->bytes / 64) * (by ? by->bytes / 64 + 1 : 1)) < 0)
+    if (run_step(run, text->bytes / 16 * (by ? by->bytes / 64 + 1 : 1)) < 0)
         return E_TOO_LARGE;
     *ret_value = value_list(VALUE_LIST, list);
     if (by) {
@@ -414,7 +405,7 @@ static int partition(struct run *run, const struct call *call, bool last, struct
         return run_failed(run);
     if (by->bytes == 0)
         return run_wrong(run, "empty separator");
-    if (run_step(run, (text->bytes / 64) * (by->bytes / 64 + 1)) < 0)
+    if (run_step(run, text->bytes / 16 * (by->bytes / 64 + 1)) < 0)
         return E_TOO_LARGE;
     found = last ? text_find_last(text, by, 0, text->bytes) : text_find(text, by, 0, text->bytes);
     if (found == SIZE_MAX) {
@@ -468,6 +459,23 @@ static int text_join_method(struct run *run, const struct call *call, struct val
     return text_give(list ? text : NULL, run, ret_value);
 }
 
+static int text_format_map(struct run *run, const struct call *call, struct value *ret_value)
+{
+    struct call inner = {.self = call->self};
+
+    if (call->arguments[0].kind != VALUE_DICT)
+        return run_wrong(run, "format_map() takes a mapping");
+    inner.named = call->arguments[0].dict;
+    return format_braces(run, &inner, ret_value);
+}
+
+static int text_left_out(struct run *run, const struct call *call, struct value *ret_value)
+{
+    (void)call;
+    (void)ret_value;
+    return run_wrong(run, "the methods encode, translate and maketrans are not supported");
+}
+
 /* --- asking texts ----------------------------------------------------------------------------- */
 
 /* Whether the range begins or ends with one of a text or tuple of texts. */
@@ -515,7 +523,7 @@ static int find(struct run *run, const struct call *call, bool last, bool must_b
     if (text_argument(run, call->arguments[0], &part) < 0)
         return run_failed(run);
     r = byte_range(run, text, call->arguments[1], call->arguments[2], &from, &to);
-    if (r < 0 || run_step(run, text->bytes / 64 * (part->bytes / 64 + 1)) < 0)
+    if (r < 0 || run_step(run, text->bytes / 16 * (part->bytes / 64 + 1)) < 0)
         return run_failed(run);
     if (r == 0)
         found = last ? text_find_last(text, part, from, to) : text_find(text, part, from, to);
@@ -571,7 +579,10 @@ static int text_count(struct run *run, const struct call *call, struct value *re
     while (r == 0 && part->bytes > 0 && (found = text_find(text, part, from, to)) != SIZE_MAX) {
         from = found + part->bytes;
         count++;
+        r = run_step(run, 1);
     }
+    if (r < 0)
+        return r;
     *ret_value = value_int(count);
     return 0;
 }
@@ -855,12 +866,12 @@ static int dict_fromkeys(struct run *run, const struct call *call, struct value 
 
 static const struct builtin text_methods[] = {
     {"split", "sep, maxsplit", 0, text_split},
-    {"strip", "chars", 0, text_strip_both},
-    {"lstrip", "chars", 0, text_lstrip},
-    {"rstrip", "chars", 0, text_rstrip},
-    {"startswith", "prefix, start, end", 1, text_startswith},
-    {"endswith", "suffix, start, end", 1, text_endswith},
-    {"replace", "old, new, count", 2, text_replace_method},
+    {"strip", "/chars", 0, text_strip_both},
+    {"lstrip", "/chars", 0, text_lstrip},
+    {"rstrip", "/chars", 0, text_rstrip},
+    {"startswith", "/prefix, start, end", 1, text_startswith},
+    {"endswith", "/suffix, start, end", 1, text_endswith},
+    {"replace", "/old, new, count", 2, text_replace_method},
     {"upper", "", 0, text_upper},
     {"lower", "", 0, text_lower},
     {"title", "", 0, text_title},
@@ -868,22 +879,26 @@ static const struct builtin text_methods[] = {
     {"swapcase", "", 0, text_swapcase},
     {"casefold", "", 0, text_casefold},
     {"format", NULL, 0, format_braces},
-    {"join", "iterable", 1, text_join_method},
-    {"find", "sub, start, end", 1, text_find_method},
-    {"rfind", "sub, start, end", 1, text_rfind},
-    {"index", "sub, start, end", 1, text_index},
-    {"rindex", "sub, start, end", 1, text_rindex},
-    {"count", "sub, start, end", 1, text_count},
+    {"format_map", "/mapping", 1, text_format_map},
+    {"encode", NULL, 0, text_left_out},
+    {"translate", NULL, 0, text_left_out},
+    {"maketrans", NULL, 0, text_left_out},
+    {"join", "/iterable", 1, text_join_method},
+    {"find", "/sub, start, end", 1, text_find_method},
+    {"rfind", "/sub, start, end", 1, text_rfind},
+    {"index", "/sub, start, end", 1, text_index},
+    {"rindex", "/sub, start, end", 1, text_rindex},
+    {"count", "/sub, start, end", 1, text_count},
     {"rsplit", "sep, maxsplit", 0, text_rsplit},
     {"splitlines", "keepends", 0, text_splitlines},
-    {"partition", "sep", 1, text_partition},
-    {"rpartition", "sep", 1, text_rpartition},
-    {"removeprefix", "prefix", 1, text_removeprefix},
-    {"removesuffix", "suffix", 1, text_removesuffix},
-    {"center", "width, fillchar", 1, text_center},
-    {"ljust", "width, fillchar", 1, text_ljust},
-    {"rjust", "width, fillchar", 1, text_rjust},
-    {"zfill", "width", 1, text_zfill},
+    {"partition", "/sep", 1, text_partition},
+    {"rpartition", "/sep", 1, text_rpartition},
+    {"removeprefix", "/prefix", 1, text_removeprefix},
+    {"removesuffix", "/suffix", 1, text_removesuffix},
+    {"center", "/width, fillchar", 1, text_center},
+    {"ljust", "/width, fillchar", 1, text_ljust},
+    {"rjust", "/width, fillchar", 1, text_rjust},
+    {"zfill", "/width", 1, text_zfill},
     {"expandtabs", "tabsize", 0, text_expandtabs},
     {"isalpha", "", 0, text_isalpha},
     {"isdigit", "", 0, text_isdigit},
@@ -900,23 +915,23 @@ static const struct builtin text_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static const struct builtin list_methods[] = {
-    {"index", "value", 1, list_index},
-    {"count", "value", 1, list_count},
+    {"index", "/value", 1, list_index},
+    {"count", "/value", 1, list_count},
     {"copy", "", 0, copy},
     {NULL, NULL, 0, NULL},
 };
 static const struct builtin tuple_methods[] = {
-    {"index", "value", 1, list_index},
-    {"count", "value", 1, list_count},
+    {"index", "/value", 1, list_index},
+    {"count", "/value", 1, list_count},
     {NULL, NULL, 0, NULL},
 };
 static const struct builtin dict_methods[] = {
-    {"get", "key, default", 1, dict_get_method},
+    {"get", "/key, default", 1, dict_get_method},
     {"items", "", 0, dict_items},
     {"keys", "", 0, dict_keys},
     {"values", "", 0, dict_values},
     {"copy", "", 0, copy},
-    {"fromkeys", "iterable, value", 1, dict_fromkeys},
+    {"fromkeys", "/iterable, value", 1, dict_fromkeys},
     {NULL, NULL, 0, NULL},
 };
 static const struct builtin loop_methods[] = {
@@ -934,7 +949,7 @@ static const struct builtin number_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static const struct builtin function_methods[] = {
-    {"fromkeys", "iterable, value", 1, dict_fromkeys},
+    {"fromkeys", "/iterable, value", 1, dict_fromkeys},
     {NULL, NULL, 0, NULL},
 };
 

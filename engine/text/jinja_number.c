@@ -297,7 +297,10 @@ void number_print(struct value value, struct buf *out)
 void float_print(double real, char ret_text[static FLOAT_TEXT_ROOM])
 {
     char digits[40];
-    int exponent, precision;
+    /* Fifteen digits of a double are exact, so what zeros there are at their end can go; those next
+     * to zero have fewer. */
+    int exponent, precision = fabs(real) < 0x1p-1020 ? 0 : 14;
+    char *end;
 
     if (!isfinite(real)) {
         (void)snprintf(ret_text, FLOAT_TEXT_ROOM, "%s",
@@ -306,15 +309,20 @@ void float_print(double real, char ret_text[static FLOAT_TEXT_ROOM])
                                    : "inf");
         return;
     }
-    for (precision = 0; precision < 17; precision++) {
+    do
         (void)snprintf(digits, sizeof digits, "%.*e", precision, real);
-        if (strtod(digits, NULL) == real)
-            break;
+    while (strtod(digits, NULL) != real && ++precision < 17);
+    end = strchr(digits, 'e');
+    exponent = (int)strtol(end + 1, NULL, 10);
+    while (precision > 0 && end[-1] == '0') {
+        end--;
+        precision--;
     }
-    exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16) {
-        /* "1e-07": two digits of exponent at least, which is C's form too. */
-        (void)snprintf(ret_text, FLOAT_TEXT_ROOM, "%s", digits);
+        if (precision == 0)
+            end = digits + (*digits == '-') + 1;
+        (void)snprintf(ret_text, FLOAT_TEXT_ROOM, "%.*se%c%02d", (int)(end - digits), digits,
+                       exponent < 0 ? '-' : '+', abs(exponent));
         return;
     }
     precision = precision - exponent;

@@ -9,6 +9,7 @@
 enum {
     BIG_LIMBS_MAX = 448, /* about the 4,300 digits that Python prints */
     FLOAT_TEXT_ROOM = 400,
+    FLOAT_STEPS = 50, /* what printing or reading a float counts as */
 };
 
 struct big {

@@ -154,6 +154,11 @@ static const char *owner_name(struct value value)
     }
 }
 
+int64_t loop_number(const struct loop *loop)
+{
+    return loop->index + 1;
+}
+
 int loop_member(struct run *run, struct loop *loop, const struct text *name,
                 struct value *ret_value)
 {
@@ -243,6 +248,23 @@ int value_attribute(struct run *run, struct value owner, const struct text *name
         return found != NULL;
     case VALUE_LOOP:
         return loop_member(run, owner.loop, name, ret_value);
+    case VALUE_BOOL:
+    case VALUE_INT:
+    case VALUE_BIG:
+        if (text_is(name, "imag"))
+            *ret_value = value_int(0);
+        else if (text_is(name, "denominator"))
+            *ret_value = value_int(1);
+        else if (text_is(name, "real") || text_is(name, "numerator"))
+            *ret_value = owner.kind == VALUE_BOOL ? value_int(owner.truth) : owner;
+        else
+            return 0;
+        return 1;
+    case VALUE_FLOAT:
+        if (!text_is(name, "real") && !text_is(name, "imag"))
+            return 0;
+        *ret_value = text_is(name, "real") ? owner : value_float(0);
+        return 1;
     case VALUE_MACRO:
         if (!text_is(name, "name") || !owner.macro->node->name)
             return 0;
@@ -307,7 +329,7 @@ static int item_at(struct run *run, struct value owner, int64_t index, struct va
     if (owner.kind == VALUE_TEXT) {
         struct text *text = owner.text;
 
-        if (run_step(run, text->chars == text->bytes ? 0 : text->bytes / 64) < 0)
+        if (run_step(run, text->chars == text->bytes ? 0 : text->bytes / 16) < 0)
             return E_TOO_LARGE;
         start = text_offset(text, (size_t)index);
         (void)char_decode(text->data + start, (size_t *)&length);
@@ -418,7 +440,7 @@ static int slice_text(struct run *run, struct text *text, const struct range *ra
     for (int64_t i = 0; i < range->count; i++) {
         size_t bytes;
 
-        if (run_step(run, 1 + (text->chars == text->bytes ? 0 : text->bytes / 64)) < 0) {
+        if (run_step(run, 1 + (text->chars == text->bytes ? 0 : text->bytes / 16)) < 0) {
             buf_cut(run->out, start);
             return E_TOO_LARGE;
         }

@@ -267,7 +267,9 @@ static int parse_for(struct parser *parser, struct node *node)
     if (!loop)
         return E_MEMORY;
     node->loop = loop;
+    parser->loops++; /* `loop` is no name for its items, either */
     r = parse_target(parser, 0, "in", &loop->target);
+    parser->loops--;
     if (r == 0 && !parser_skip_name(parser, "in"))
         r = parser_fault(parser, "'in' is expected here");
     if (r == 0)
@@ -460,7 +462,15 @@ static int parse_block_tag(struct parser *parser, struct node *node)
 
 static int parse_print(struct parser *parser, struct node *node)
 {
-    return parse_tuple(parser, 0, NULL, &node->items);
+    struct node **last = &node->items;
+    int r;
+
+    do {
+        r = parse_expression(parser, last);
+        if (r == 0)
+            last = &(*last)->next;
+    } while (r == 0 && parser_skip(parser, TOKEN_COMMA));
+    return r;
 }
 
 /* The marks that tell training which text the model makes; rendering passes them over. */

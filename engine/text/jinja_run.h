@@ -81,7 +81,7 @@ typedef int builtin_function(struct run *run, const struct call *call, struct va
 /* One row of a table of filters, tests, methods or functions. */
 struct builtin {
     const char *name;
-    const char *parameters; /* "width, blank": NULL takes anything */
+    const char *parameters; /* "width, blank", "/width" for not by name; NULL takes anything */
     unsigned needed;        /* how many of them have no default */
     builtin_function *function;
 };
@@ -113,6 +113,7 @@ int value_element(struct run *run, struct value owner, struct value key, struct 
 /* loop.name: 1 found, 0 not. */
 int loop_member(struct run *run, struct loop *loop, const struct text *name,
                 struct value *ret_value);
+int64_t loop_number(const struct loop *loop); /* from 1 */
 struct method {
     struct value self;
     const struct builtin *builtin;

@@ -5,7 +5,7 @@
 #include "engine/text/jinja_number.h"
 #include "engine/text/jinja_text.h"
 
-enum { RANGE_MAX = 100000, TIME_ROOM = 1024, TIME_FORMAT_MAX = 200 };
+enum { RANGE_MAX = 100000, TIME_ROOM = 4096, TIME_FORMAT_MAX = 256 };
 
 static int give(struct run *run, bool truth, struct value *ret_value)
 {
@@ -282,27 +282,33 @@ static int function_joiner(struct run *run, const struct call *call, struct valu
 static int function_raise(struct run *run, const struct call *call, struct value *ret_value)
 {
     struct text *text = value_string(run, call->arguments[0]);
+    size_t bytes;
 
     (void)ret_value;
     if (!text)
         return run_failed(run);
-    run->located = true; /* the words are the template's, and all that is said */
-    return run_fault(run, E_INVALID, "%.*s", (int)(text->bytes < 4096 ? text->bytes : 4096),
-                     text->data);
+    /* The words are the template's, line breaks included, and all that is said. */
+    run->located = true;
+    (void)fault_set(run->fault, E_INVALID, "%s", "");
+    bytes = text->bytes < sizeof run->fault->message ? text->bytes : sizeof run->fault->message - 1;
+    while (bytes < text->bytes && bytes > 0 && ((unsigned char)text->data[bytes] & 0xc0) == 0x80)
+        bytes--;
+    memcpy(run->fault->message, text->data, bytes);
+    run->fault->message[bytes] = 0;
+    return E_INVALID;
 }
 
 static int function_strftime(struct run *run, const struct call *call, struct value *ret_value)
 {
     struct value format = call->arguments[0];
-    char text[TIME_ROOM], pattern[TIME_FORMAT_MAX + 8];
+    char text[TIME_ROOM], pattern[TIME_FORMAT_MAX * 3 + 8];
     size_t bytes, at = 0;
 
     if (format.kind != VALUE_TEXT)
         return run_wrong(run, "strftime_now() takes a string, not '%s'", value_type(format));
     if (!run->now)
         return run_wrong(run, "strftime_now() is not known here");
-    if (format.text->bytes > TIME_FORMAT_MAX / 4 ||
-        memchr(format.text->data, 0, format.text->bytes))
+    if (format.text->bytes > TIME_FORMAT_MAX || memchr(format.text->data, 0, format.text->bytes))
         return run_fault(run, E_TOO_LARGE, "the format of strftime_now() is too long");
     for (size_t i = 0; i < format.text->bytes; i++) {
         char c = format.text->data[i];

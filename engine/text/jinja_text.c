@@ -475,7 +475,7 @@ struct text *text_replace(struct run *run, const struct text *text, const struct
         from = text_escape(run, from);
         to = text_escape(run, to);
     }
-    if (!from || !to || run_step(run, text->bytes / 64) < 0)
+    if (!from || !to || run_step(run, text->bytes / 16) < 0)
         return NULL;
     while (limit != 0) {
         size_t found = text_find(text, from, at, text->bytes);

@@ -477,8 +477,11 @@ static int lists_equal(struct run *run, const struct list *left, const struct li
 {
     int r = left->count == right->count;
 
-    for (size_t i = 0; r > 0 && i < left->count; i++)
+    for (size_t i = 0; r > 0 && i < left->count; i++) {
+        if (run_step(run, 1) < 0)
+            return E_TOO_LARGE;
         r = value_equal(run, left->items[i], right->items[i]);
+    }
     return r;
 }
 
@@ -489,6 +492,8 @@ static int dicts_equal(struct run *run, const struct dict *left, const struct di
     for (uint32_t i = 0; r > 0 && i < left->count; i++) {
         struct value other;
 
+        if (run_step(run, 1) < 0)
+            return E_TOO_LARGE;
         r = dict_get(run, right, left->entries[i].key, &other);
         if (r > 0)
             r = value_equal(run, left->entries[i].value, other);
@@ -616,7 +621,7 @@ int value_contains(struct run *run, struct value container, struct value item)
         if (item.kind != VALUE_TEXT)
             return run_wrong(run, "'in <string>' requires string as left operand, not %s",
                              value_type(item));
-        if (run_step(run, container.text->bytes / 64) < 0)
+        if (run_step(run, container.text->bytes / 16) < 0)
             return E_TOO_LARGE;
         return text_find(container.text, item.text, 0, container.text->bytes) != SIZE_MAX;
     }
@@ -767,9 +772,11 @@ int value_print(struct run *run, struct value value, struct buf *out)
     case VALUE_NONE:
         buf_text(out, "None");
         return 0;
+    case VALUE_FLOAT:
+        number_print(value, out);
+        return run_step(run, FLOAT_STEPS);
     case VALUE_BOOL:
     case VALUE_INT:
-    case VALUE_FLOAT:
         number_print(value, out);
         return 0;
     case VALUE_BIG:
@@ -789,6 +796,14 @@ int value_print(struct run *run, struct value value, struct buf *out)
     case VALUE_VIEW:
     case VALUE_NAMESPACE:
         return print_container(run, value, out);
+    case VALUE_LOOP: {
+        int64_t length = 0;
+        int r = value_length(run, value, &length);
+
+        buf_format(out, "<LoopContext %lld/%lld>", (long long)loop_number(value.loop),
+                   (long long)length);
+        return r;
+    }
     default:
         /* Python would print an address. */
         buf_format(out, "<%s>", value_type(value));

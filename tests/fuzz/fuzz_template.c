@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TEXT_BYTES_MAX = 1 << 20 };
+enum { TEXT_BYTES_MAX = 1 << 20, STEPS_MAX = 1 << 17 };
 
 static const char variables[] =
     "{\"messages\":[{\"role\":\"system\",\"content\":\"S \\u00e9\\n\"},"
@@ -35,8 +35,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *source = (const char *)data;
     const char *mark = size > 0 ? memmem(source, size, "\n%%%%\n", 6) : NULL;
     struct jinja_variables from = {.text = variables, .bytes = sizeof variables - 1};
-    const struct jinja_input input = {
-        .sources = &from, .count = 1, .spread = "d", .skip_null = "_token", .now = &now};
+    const struct jinja_input input = {.sources = &from,
+                                      .count = 1,
+                                      .spread = "d",
+                                      .skip_null = "_token",
+                                      .now = &now,
+                                      .steps_max = STEPS_MAX};
     struct jinja *jinja = NULL;
     struct fault fault = {0};
     struct buf first, second;
