@@ -90,6 +90,7 @@ struct builtin {
 const struct builtin *filter_find(const char *name, size_t bytes);
 const struct builtin *test_find(const char *name, size_t bytes);
 const struct builtin *function_find(const char *name, size_t bytes);
+extern const struct builtin text_methods[]; /* jinja_methods_text.c; ends with a name of NULL */
 /* A method of the value: of its type, not its members. NULL when there is none. */
 const struct builtin *method_find(struct value value, const struct text *name);
 /* Whether the type has a method of that name that would change it. */

@@ -20,7 +20,7 @@ from weft import BINARY, ROOT
 
 COMMANDS = (
     "serve generate inspect tokenize detokenize constrain "
-    "parse bench save version docs"
+    "parse template bench save version docs"
 ).split()
 SECONDS_MAX = 60
 
@@ -256,6 +256,87 @@ def test_special_tokens(tiny):
     assert not texts[1]["text"].startswith("<|im_start|>")
 
 
+# -- template --
+
+NOW = ["--now", "2026-11-30 12:34:56"]
+
+
+def rendered(template, lines, *options):
+    """Through a template in a file."""
+    stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    done = weft("template", "--template", template, *options, stdin=stdin)
+    answers = [json.loads(line) for line in done.stdout.split(b"\n")[:-1]]
+    assert len(answers) == len(lines), done.stderr.decode()
+    return answers, done.returncode
+
+
+def test_template_of_a_file(tmp_path):
+    path = tmp_path / "chat.jinja"
+    path.write_text(
+        "{{ bos_token }}{{ strftime_now('%d %b %Y, %H:%M:%S') }}\n"
+        "{% for m in messages %}{{ m.role }}: {{ m.content|tojson }}\n{% endfor %}"
+        "{% if tools %}{{ tools|tojson }}{% endif %}{{ documents }}{{ mood }}"
+        "{% if add_generation_prompt %}>{% endif %}{{ eos_token is defined }}\n"
+    )
+    messages = [{"role": "user", "content": [{"n": 123456789012345678901}, "\u2028\0"]}]
+    lines = [
+        {"messages": messages, "bos_token": "<s>", "eos_token": None},
+        {"messages": [], "tools": [1.0], "documents": [], "add_generation_prompt": True,
+         "chat_template_kwargs": {"mood": "!"}, "bos_token": "", "eos_token": "</s>"},
+    ]  # fmt: skip
+    answers, code = rendered(path, lines, *NOW)
+    assert code == 0
+    clock = "30 Nov 2026, 12:34:56\n"
+    content = '[{"n": 123456789012345678901}, "\u2028\\u0000"]'
+    assert answers == [
+        {"prompt": f"<s>{clock}user: {content}\nNoneFalse"},
+        {"prompt": f"{clock}[1.0][]!>True"},
+    ]
+
+
+def test_template_errors_stand_in_their_lines(tmp_path):
+    path = tmp_path / "chat.jinja"
+    path.write_text(
+        "{% if messages[0].role == 'tool' %}{{ raise_exception('No \\u00e9:\n' ~ n) }}"
+        "{% endif %}\n"
+        "{{ messages[0].content + 'x' }}"
+    )
+    lines = [
+        {"messages": [{"role": "tool"}], "chat_template_kwargs": {"n": 1}},
+        {"messages": [{"role": "user", "content": None}]},
+        {"messages": [{"role": "user", "content": "a"}]},
+        {"messages": [], "chat_template_kwargs": 7},
+    ]
+    answers, code = rendered(path, lines)
+    assert code == 1
+    assert answers[0] == {"error": "No \u00e9:\n1"}
+    assert "line 3, column 24" in answers[1]["error"]
+    assert answers[2] == {"prompt": "ax"}
+    assert "chat_template_kwargs" in answers[3]["error"]
+    path.write_text("{% if %}")
+    answers, code = rendered(path, lines[:1])
+    assert code == 1 and "line 1, column 7" in answers[0]["error"]
+
+
+def test_template_of_a_model(tiny, tmp_path):
+    line = {"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True}
+    answers, code = json_lines("template", tiny, [line])
+    assert code == 0
+    assert answers[0]["prompt"].endswith("user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    config = {"bos_token": "<b>", "chat_template": "{{ bos_token }}{{ messages[0].content }}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    answers, code = json_lines("template", tmp_path, [line])
+    assert (answers, code) == ([{"prompt": "<b>Hi"}], 0)
+
+
+def test_template_options_that_are_wrong(tmp_path):
+    assert_refused(weft("template", "--template", tmp_path / "none"), 1, "No such file")
+    (tmp_path / "t.jinja").write_text("")
+    for text in ("2026-11-30", "2026-02-30 00:00:00", "yesterday"):
+        done = weft("template", "--template", tmp_path / "t.jinja", "--now", text)
+        assert_refused(done, 1, "--now", text)
+
+
 def test_bad_lines_get_errors_in_their_place(tiny):
     lines = [
         {"text": "hello"},
@@ -370,12 +451,13 @@ def test_generate_refuses_a_prompt_longer_than_the_context(tiny):
     assert "4096" in done.stderr.decode()
 
 
-def test_generate_refuses_to_chat_with_an_unknown_template(tmp_path, tiny):
+def test_generate_refuses_to_chat_without_a_template(tmp_path, tiny):
     data = pathlib.Path(tiny).read_bytes()
     path = tmp_path / "foreign.gguf"
-    path.write_bytes(data.replace(b"<|im_start|>' + message", b"<|XX_start|>' + message"))
+    path.write_bytes(data.replace(b"tokenizer.chat_template", b"tokenizer.chat_tempXXXX"))
     done = weft("generate", "--model", path, "--device", "null", "--prompt", "hello")
     assert_no_answer(done, 1, "--raw")
+    assert b"--chat-template FILE" in done.stderr
 
 
 def test_interrupt_ends_generate_cleanly(tiny):
