@@ -40,9 +40,7 @@ static int walk_room(struct constraint *constraint)
     if (!vocabulary)
         return 0;
     constraint->path = malloc((vocabulary->depth_max + (size_t)1) * sizeof *constraint->path);
-    constraint->allowed =
-        malloc((vocabulary->all.id_count + (size_t)1) * sizeof *constraint->allowed);
-    return constraint->path && constraint->allowed ? 0 : E_MEMORY;
+    return constraint->path ? 0 : E_MEMORY;
 }
 
 int constraint_open(const struct grammar *grammar, const struct vocabulary_trie *vocabulary,

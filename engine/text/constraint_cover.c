@@ -75,15 +75,17 @@ struct cover cover_find(const struct constraint *constraint, uint32_t number)
 
 /* ---- following a slice ---- */
 
-/* UTF-8 above ASCII: from each state of a decoder over some bytes to another; 0 is between
- * characters. */
+/* The slices' characters above ASCII in UTF-8: from each state of a decoder over some bytes to
+ * another; 0 is between characters. All from U+00A0 on but U+2028 and U+2029. */
 static const struct {
     uint8_t from, low, high, to;
 } decoder[] = {
-    {0, 0xC2, 0xDF, 1}, {0, 0xE0, 0xE0, 4}, {0, 0xE1, 0xEC, 2}, {0, 0xED, 0xED, 5},
-    {0, 0xEE, 0xEF, 2}, {0, 0xF0, 0xF0, 6}, {0, 0xF1, 0xF3, 3}, {0, 0xF4, 0xF4, 7},
-    {1, 0x80, 0xBF, 0}, {2, 0x80, 0xBF, 1}, {3, 0x80, 0xBF, 2}, {4, 0xA0, 0xBF, 1},
-    {5, 0x80, 0x9F, 1}, {6, 0x90, 0xBF, 2}, {7, 0x80, 0x8F, 2},
+    {0, 0xC2, 0xC2, 10}, {0, 0xC3, 0xDF, 1}, {0, 0xE0, 0xE0, 4},  {0, 0xE1, 0xE1, 2},
+    {0, 0xE2, 0xE2, 8},  {0, 0xE3, 0xEC, 2}, {0, 0xED, 0xED, 5},  {0, 0xEE, 0xEF, 2},
+    {0, 0xF0, 0xF0, 6},  {0, 0xF1, 0xF3, 3}, {0, 0xF4, 0xF4, 7},  {1, 0x80, 0xBF, 0},
+    {2, 0x80, 0xBF, 1},  {3, 0x80, 0xBF, 2}, {4, 0xA0, 0xBF, 1},  {5, 0x80, 0x9F, 1},
+    {6, 0x90, 0xBF, 2},  {7, 0x80, 0x8F, 2}, {8, 0x80, 0x80, 9},  {8, 0x81, 0xBF, 1},
+    {9, 0x80, 0xA7, 0},  {9, 0xAA, 0xBF, 0}, {10, 0xA0, 0xBF, 0},
 };
 enum { DECODER_EDGES = sizeof decoder / sizeof *decoder };
 
@@ -252,14 +254,17 @@ static bool is_better(struct cover cover, struct cover than)
 int cover_find_best(struct constraint *constraint, uint32_t number, struct cover *ret_cover)
 {
     struct cover best = cover_find(constraint, number);
-    uint32_t levels = best.slice ? LEVELS_MAX + 1 : LEVELS_UNKNOWN;
+    uint32_t levels =
+        best.slice && slice_lengths[best.index] <= LEVELS_MAX ? LEVELS_MAX + 1 : LEVELS_UNKNOWN;
     struct follower follower = {.constraint = constraint};
     int r = 0;
 
     for (unsigned s = 0; r == 0 && s < VOCABULARY_SLICE_COUNT; s++) {
         struct cover shown;
 
-        if (best.exact || (best.slice && slice_lengths[best.index] > LEVELS_MAX))
+        /* Larger slices come first: those from here on would not be better. */
+        if (best.slice == &constraint->vocabulary->slices[s] &&
+            (best.exact || slice_lengths[best.index] > LEVELS_MAX))
             break;
         r = follow(&follower, &vocabulary_slices[s], number, levels);
         shown = cover_shown(&follower, &constraint->vocabulary->slices[s], levels);

@@ -31,6 +31,7 @@ struct constraint {
     uint32_t *path;                  /* of a walk: the state behind each byte */
     uint32_t path_count;             /* 0 outside a walk */
     int32_t *allowed;                /* found by a walk */
+    uint32_t allowed_room;
     struct constraint_finish finish;
 };
 

@@ -31,6 +31,26 @@ static int step(struct constraint *constraint, uint32_t depth, uint32_t byte_cla
     return memo_step(&constraint->memo, constraint->path[depth - 1], byte_class, ret_next);
 }
 
+/* Appends tokens to the `found` ones. */
+static int allow(struct constraint *constraint, const int32_t *ids, uint32_t count, uint32_t found)
+{
+    if (count > constraint->allowed_room - found) {
+        uint32_t room = constraint->allowed_room ? constraint->allowed_room : 4096;
+        int32_t *grown;
+
+        while (count > room - found)
+            room *= 2;
+        grown = realloc(constraint->allowed, room * sizeof *grown);
+        if (!grown)
+            return E_MEMORY;
+        constraint->allowed = grown;
+        constraint->allowed_room = room;
+    }
+    if (count > 0)
+        memcpy(constraint->allowed + found, ids, count * sizeof *ids);
+    return 0;
+}
+
 /* Collects the tokens that may follow path[0], but for those that `base` covers. */
 static int walk(struct constraint *constraint, struct cover base, uint32_t *ret_count)
 {
@@ -44,7 +64,7 @@ static int walk(struct constraint *constraint, struct cover base, uint32_t *ret_
     while (n < tree->node_count) {
         const struct trie_node *node = &tree->nodes[n];
         uint32_t byte_class = automaton->byte_class[node->byte], next;
-        uint32_t end = n + 1;
+        uint32_t end = n + 1, count;
 
         if (all && cover_has(base, n)) {
             n = node->skip;
@@ -65,9 +85,10 @@ static int walk(struct constraint *constraint, struct cover base, uint32_t *ret_
         if (all && node->skip > end && cover_has(cover_find(constraint, next), n))
             end = node->skip;
         constraint->path[node->depth] = next;
-        memcpy(constraint->allowed + found, tree->ids + node->token_first,
-               (tree->nodes[end].token_first - node->token_first) * sizeof *tree->ids);
-        found += tree->nodes[end].token_first - node->token_first;
+        count = tree->nodes[end].token_first - node->token_first;
+        if (count > 0 && allow(constraint, tree->ids + node->token_first, count, found) < 0)
+            return E_MEMORY;
+        found += count;
         n = end;
     }
     *ret_count = found;
@@ -89,12 +110,15 @@ static struct mask *mask_keep(struct constraint *constraint, struct cover cover,
     mask->base = cover.slice ? cover.slice->masks + (size_t)cover.index * trie->word_count : NULL;
     mask->count = count;
     mask->whole = whole;
-    if (!whole) {
-        memcpy(mask->data, constraint->allowed, found * sizeof *mask->data);
-    } else {
+    if (whole)
         memset(mask->data, 0, count * sizeof *mask->data);
-        for (uint32_t i = 0; i < found; i++)
-            mask->data[constraint->allowed[i] / 32] |= 1u << constraint->allowed[i] % 32;
+    for (uint32_t i = 0; i < found; i++) {
+        uint32_t id = (uint32_t)constraint->allowed[i];
+
+        if (whole)
+            mask->data[id / 32] |= 1u << id % 32;
+        else
+            mask->data[i] = id;
     }
     memo_note_put(&constraint->memo, constraint->path[0], &mask->note);
     return mask;

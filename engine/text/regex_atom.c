@@ -249,6 +249,26 @@ static int class_range(struct regex *regex)
     return r < 0 ? r : range_put(regex, first, last);
 }
 
+/* [\s\S] and its kin are any character, whatever \s is taken for. */
+static int class_complete(struct regex *regex, size_t first)
+{
+    static const char *const pairs[] = {"dD", "wW", "sS"};
+    unsigned seen = 0;
+
+    for (size_t i = first; i + 1 < regex->at; i++) {
+        const char *text = regex->text + i;
+
+        if (text[0] != '\\')
+            continue;
+        for (int p = 0; p < 3; p++) {
+            seen |= (unsigned)(text[1] == pairs[p][0]) << 2 * p;
+            seen |= (unsigned)(text[1] == pairs[p][1]) << (2 * p + 1);
+        }
+        i++;
+    }
+    return seen & seen >> 1 & 0x15 ? range_put(regex, 0, CODE_POINT_MAX) : 0;
+}
+
 static int class_read(struct regex *regex, int32_t *ret_node)
 {
     size_t opened = regex->at++;
@@ -266,6 +286,9 @@ static int class_read(struct regex *regex, int32_t *ret_node)
         regex->at = opened;
         return regex_complain(regex, E_INVALID, "the class has no closing bracket");
     }
+    r = class_complete(regex, opened);
+    if (r < 0)
+        return r;
     regex->at++;
     *ret_node = grammar_class(regex->grammar, regex->ranges.items, regex->ranges.count, negated);
     return 0;

@@ -16,7 +16,8 @@
 enum { VOCABULARY_SLICE_COUNT = 3 };
 
 struct vocabulary_slice {
-    const struct grammar_range *ranges; /* sorted and apart; of U+0080 and above all or none */
+    const struct grammar_range *ranges; /* sorted and apart; of those above ASCII, all that
+                                         * constraint_cover.c follows, or none */
     size_t range_count;
 };
 

@@ -12,11 +12,17 @@ enum { TOKEN_BYTES_MAX = UINT16_MAX };
 const uint8_t slice_lengths[SLICE_LENGTH_COUNT] = {
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 32, 48, 96, SLICE_LENGTH_MAX};
 
-/* Plain characters of a JSON string; words; letters and digits. */
+/* Plain characters of a JSON string; words; letters and digits. The first two without what ends a
+ * line somewhere (U+0085, U+2028, U+2029), as `.` and classes of lines are. */
+#define BEYOND_ASCII                  \
+    {0xA0, 0x2027}, {0x202A, 0xD7FF}, \
+    {                                 \
+        0xE000, 0x10FFFF              \
+    }
 static const struct grammar_range plain_ranges[] = {
-    {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0x80, 0xD7FF}, {0xE000, 0x10FFFF}};
-static const struct grammar_range word_ranges[] = {{' ', ' '}, {'0', '9'},     {'A', 'Z'},
-                                                   {'a', 'z'}, {0x80, 0xD7FF}, {0xE000, 0x10FFFF}};
+    {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, BEYOND_ASCII};
+static const struct grammar_range word_ranges[] = {
+    {' ', ' '}, {'0', '9'}, {'A', 'Z'}, {'a', 'z'}, BEYOND_ASCII};
 static const struct grammar_range letter_ranges[] = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}};
 #define SLICE(ranges)                          \
     {                                          \

@@ -1,6 +1,7 @@
 /* test_constraint.c -- protects: on random grammars the automaton accepts what a slow recognizer
  * accepts, a mask's bit is set exactly when a copy of the state survives that token, what is alive
  * can end, rollback is replay, and none of it changes when the cache forgets all the time. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,14 +15,18 @@
 #include "tests/lib/failing_malloc.h"
 #include "tests/lib/random_grammar.h"
 
-enum { TOKEN_COUNT = 300, WORDS = TOKEN_COUNT / 32 + 2, END_TOKEN = 7, CONTROL_TOKEN = 11 };
+enum { TOKEN_COUNT = 300, WORDS = TOKEN_COUNT / 32 + 2, END_TOKEN = 20, CONTROL_TOKEN = 30 };
 
 /* ---- a vocabulary of random tokens ---- */
 
-static const char *const bricks[] = {"a", "b", "ab", "\"", "\\", " ", "\xc3\xa9", "\xc3", "\xa9"};
+static const char *const bricks[] = {"a", "b", "ab", "\"", "\\", " ", "\xc3\xa9", "\xc3", "\xa9",
+                                     /* U+0085, U+2028, U+2030, U+AC00, U+1F600 */
+                                     "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xb0", "\xea\xb0\x80",
+                                     "\xf0\x9f\x98\x80"};
+enum { BRICKS = sizeof bricks / sizeof *bricks };
 
 struct random_vocabulary {
-    char text[TOKEN_COUNT][24];
+    char text[TOKEN_COUNT][64];
     struct vocabulary_token tokens[TOKEN_COUNT];
     struct vocabulary_trie *trie;
 };
@@ -36,10 +41,10 @@ static void vocabulary_open(struct random_vocabulary *vocabulary, struct random_
 
         text[0] = 0;
         for (uint32_t i = 0; i < parts; i++) {
-            const char *brick = bricks[id < 9 ? (uint32_t)id : random_below(source, 9)];
+            const char *brick = bricks[id < BRICKS ? (uint32_t)id : random_below(source, BRICKS)];
 
             memcpy(text + strlen(text), brick, strlen(brick) + 1);
-            if (id < 9)
+            if (id < BRICKS)
                 break;
         }
         vocabulary->tokens[id] = (struct vocabulary_token){text, strlen(text)};
@@ -226,6 +231,9 @@ static void slices_are_exact(void **state)
         "root ::= (.{0,2}){0,2} \"\\\"\"",
         "root ::= c{1,4}\nc ::= [^\"\\\\] | \"\\\\\" (\"a\" | \"b\")",
         "root ::= ((.){1,2} | \"ab\" root)*",
+        "root ::= [^\"\\u2028]*",
+        "root ::= [^\"\\u0085\\u2030]{0,20}",
+        "root ::= \"\\\"\" [^\"\\\\\\u0085\\u2028\\u2029]{0,6} \"\\\"\"",
     };
     struct random_source source = {3};
 
@@ -242,6 +250,77 @@ static void slices_are_exact(void **state)
             constraint_close(constraint);
             vocabulary_trie_close(vocabulary.trie);
         }
+    }
+}
+
+static size_t encode(uint32_t c, char *to)
+{
+    size_t bytes = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const uint8_t marks[] = {0, 0, 0xC0, 0xE0, 0xF0};
+
+    for (size_t i = bytes; i-- > 1; c >>= 6)
+        to[i] = (char)(0x80 | (c & 0x3F));
+    to[0] = (char)(marks[bytes] | c);
+    return bytes;
+}
+
+/* Anything but one character: "aX", "Xa" and "X" are not allowed, the character beside it is. */
+static void expect_excluded(uint32_t excluded)
+{
+    char text[4][8] = {"a", "a"};
+    size_t bytes = encode(excluded, text[1] + 1);
+    struct vocabulary_token tokens[4] = {{text[0], 1}, {text[1], 1 + bytes}, {text[2], 0}};
+    struct vocabulary_trie *trie = NULL;
+    struct constraint_state *one = NULL;
+    struct constraint *constraint = NULL;
+    struct grammar *grammar = NULL;
+    int32_t rule;
+    uint32_t word;
+
+    tokens[2].count = encode(excluded, text[2]);
+    text[2][tokens[2].count++] = 'a';
+    tokens[3] = (struct vocabulary_token){text[3], encode(excluded ^ 1, text[3])};
+    assert_int_equal(vocabulary_trie_open(tokens, 4, NULL, 0, &trie, NULL), 0);
+    assert_int_equal(grammar_open(20, &grammar, NULL), 0);
+    rule = grammar_rule(grammar, "root");
+    grammar_set_root(grammar, rule);
+    assert_int_equal(
+        grammar_define(
+            grammar, rule,
+            grammar_repeat(
+                grammar,
+                grammar_class(grammar, &(struct grammar_range){excluded, excluded}, 1, true), 0,
+                GRAMMAR_UNBOUNDED)),
+        0);
+    assert_int_equal(constraint_open(grammar, trie, NULL, &constraint, NULL), 0);
+    assert_int_equal(constraint_state_open(constraint, &one, NULL), 0);
+    assert_int_equal(constraint_state_mask(one, &word, 1, NULL), 1);
+    if (word != (excluded == 'a' ? 0x8 : 0x9))
+        fail_msg("U+%04X: tokens %x", excluded, word);
+    constraint_state_close(one);
+    constraint_close(constraint);
+    grammar_close(grammar);
+    vocabulary_trie_close(trie);
+}
+
+static void an_excluded_character_is_excluded(void **state)
+{
+    static const uint32_t edges[] = {
+        0x20,   0x22,   0x5C,    0x61,    0x7E,    0x80,    0x85,     0x9F,     0xA0,   0xBF,
+        0xC0,   0x7FF,  0x800,   0xFFF,   0x1000,  0x1FFF,  0x2000,   0x2027,   0x2028, 0x2029,
+        0x202A, 0x203F, 0x2040,  0x2FFF,  0x3000,  0xCFFF,  0xD000,   0xD7FF,   0xE000, 0xEFFF,
+        0xF000, 0xFFFF, 0x10000, 0x3FFFF, 0x40000, 0xFFFFF, 0x100000, 0x10FFFF,
+    };
+    struct random_source source = {9};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
+        expect_excluded(edges[i]);
+    for (int i = 0; i < 3000; i++) {
+        uint32_t c = 0x20 + random_below(&source, i % 3 ? 0x3000 : 0x10FFDF);
+
+        if (c < 0xD800 || c > 0xDFFF)
+            expect_excluded(c);
     }
 }
 
@@ -411,6 +490,50 @@ static void nothing_follows_the_end(void **state)
     vocabulary_trie_close(vocabulary.trie);
 }
 
+/* ---- threads ---- */
+
+struct walker {
+    struct constraint *constraint;
+    uint64_t seed;
+    pthread_t thread;
+};
+
+static void *walk_alone(void *data)
+{
+    struct walker *walker = data;
+    struct random_source source = {walker->seed};
+
+    for (int i = 0; i < 5; i++)
+        check_walk(walker->constraint, &source);
+    return NULL;
+}
+
+/* One constraint, its cache forgetting all the time, and a state for each thread. */
+static void threads_share_a_constraint(void **state)
+{
+    enum { THREADS = 4 };
+    static const char source[] = "root ::= \"\\\"\" ([^\"\\\\] | \"\\\\\" root){0,9} \"\\\"\"";
+    struct constraint_limits limits = {.cache_bytes = 1};
+    struct random_source random = {10};
+    struct random_vocabulary vocabulary;
+    struct walker walkers[THREADS];
+    struct constraint *constraint;
+
+    (void)state;
+    vocabulary_open(&vocabulary, &random);
+    constraint = constraint_gbnf(source, vocabulary.trie, &limits);
+    for (int i = 0; i < THREADS; i++) {
+        walkers[i] = (struct walker){.constraint = constraint_share(constraint), .seed = 20 + i};
+        assert_int_equal(pthread_create(&walkers[i].thread, NULL, walk_alone, &walkers[i]), 0);
+    }
+    constraint_close(constraint);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(walkers[i].thread, NULL), 0);
+        constraint_close(walkers[i].constraint);
+    }
+    vocabulary_trie_close(vocabulary.trie);
+}
+
 /* ---- what must follow ---- */
 
 static void expect_forced(const char *source, const char *before, const char *expected)
@@ -504,10 +627,12 @@ int main(void)
         cmocka_unit_test(it_accepts_what_the_recognizer_accepts),
         cmocka_unit_test(a_bit_is_set_when_the_token_survives),
         cmocka_unit_test(slices_are_exact),
+        cmocka_unit_test(an_excluded_character_is_excluded),
         cmocka_unit_test(rollback_is_replay),
         cmocka_unit_test(rollback_reaches_back_so_many_steps),
         cmocka_unit_test(what_is_alive_can_end),
         cmocka_unit_test(nothing_follows_the_end),
+        cmocka_unit_test(threads_share_a_constraint),
         cmocka_unit_test(forced_text_goes_as_far_as_there_is_one_way),
         cmocka_unit_test(every_allocation_may_fail),
     };
