@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "config/base/buf.h"
+#include "server/bench_ablation.h"
 #include "server/bench_run.h"
 #include "server/commands.h"
 #include "server/progress.h"
@@ -207,6 +208,9 @@ int command_bench(const struct config *config, struct fault *fault)
     for (uint32_t i = 0; i < bench.sizes.count; i++)
         if (bench.sizes.values[i] > wide.max_batch)
             wide.max_batch = bench.sizes.values[i];
+    if (config->ablation)
+        return bench_ablation(&wide, bench.sizes.values, bench.sizes.count,
+                              bench.lengths.values[bench.lengths.count - 1], fault);
     buf_init(&bench.out, OUTPUT_BYTES_MAX);
     progress_init(&progress, false);
     r = startup_engine_open(&wide, &progress, &engine, fault);

@@ -8,95 +8,9 @@
 
 #include <cmocka.h>
 
-#include "config/base/clock.h"
 #include "server/bench_run.h"
 #include "tests/lib/failing_malloc.h"
-
-enum { STEP_NS = 1000000, SLOW_NS = 7000000, SUBMIT_NS = 30000, COMPLETE_NS = 20000 };
-
-/* Steps take step_ns one after the other; the first of decoding are slow. */
-struct engine {
-    struct engine_limits limits;
-    uint64_t step_ns;
-    uint32_t slow_steps;
-    bool plain; /* a submit waits for its own step */
-    uint64_t free_ns;
-    uint64_t ends_ns[ENGINE_STEPS_IN_FLIGHT];
-    uint64_t waited_ns[ENGINE_STEPS_IN_FLIGHT];
-    uint64_t submitted, completed, decodes;
-    uint32_t prefilled, opened, closed;
-    bool fails;
-};
-
-static uint64_t now_ns;
-
-uint64_t clock_now(void)
-{
-    return now_ns;
-}
-
-const struct engine_limits *engine_limits(const struct engine *engine)
-{
-    return &engine->limits;
-}
-
-static uint64_t wait_until(uint64_t then)
-{
-    uint64_t waited = then > now_ns ? then - now_ns : 0;
-
-    now_ns += waited;
-    return waited;
-}
-
-int engine_submit(struct engine *engine, const struct batch *batch, struct fault *fault)
-{
-    uint64_t began;
-    uint32_t slot = engine->submitted % ENGINE_STEPS_IN_FLIGHT;
-
-    assert_true(engine->submitted - engine->completed < ENGINE_STEPS_IN_FLIGHT);
-    assert_int_equal(batch->number, engine->submitted);
-    if (engine->fails)
-        return fault_set(fault, E_DEVICE, "failed, as it was told to");
-    for (uint32_t i = 0; i < batch->prefill_count; i++)
-        engine->prefilled += batch->prefills[i].count;
-    engine->opened += batch->opening_count;
-    engine->closed += batch->close_count;
-    engine->decodes = batch->decode_count ? engine->decodes + 1 : 0;
-    now_ns += SUBMIT_NS;
-    began = now_ns > engine->free_ns ? now_ns : engine->free_ns;
-    engine->free_ns =
-        began + (engine->decodes > 0 && engine->decodes <= engine->slow_steps ? (uint64_t)SLOW_NS
-                                                                              : engine->step_ns);
-    engine->ends_ns[slot] = engine->free_ns;
-    engine->waited_ns[slot] = engine->plain ? wait_until(engine->free_ns) : 0;
-    engine->submitted++;
-    return 0;
-}
-
-int engine_complete(struct engine *engine, struct step *ret_step, struct fault *fault)
-{
-    uint32_t slot = engine->completed % ENGINE_STEPS_IN_FLIGHT;
-
-    (void)fault;
-    assert_true(engine->submitted > engine->completed);
-    engine->completed++;
-    *ret_step =
-        (struct step){.waited_ns = engine->waited_ns[slot] + wait_until(engine->ends_ns[slot])};
-    now_ns += COMPLETE_NS;
-    return 0;
-}
-
-static struct engine made(uint64_t step_ns)
-{
-    return (struct engine){.step_ns = step_ns,
-                           .slow_steps = BENCH_WARM_STEPS,
-                           .limits = {.batch = {.rows = 4, .grants = 1004, .prefill_tokens = 100},
-                                      .page_tokens = 16,
-                                      .page_count = 1000,
-                                      .context = 1000,
-                                      .pages_per_row = 63,
-                                      .vocabulary = 50}};
-}
+#include "tests/lib/timed_engine.h"
 
 static struct bench_result measure(struct engine *engine, uint32_t rows, uint32_t repeats)
 {
@@ -117,10 +31,12 @@ static void near(double seconds, uint64_t ns)
 
 static void decoding_is_timed_with_the_pipeline_full(void **state)
 {
-    struct engine engine = made(STEP_NS);
-    struct bench_result result = measure(&engine, 3, 1);
+    struct engine engine = timed_engine(STEP_NS);
+    struct bench_result result;
 
     (void)state;
+    engine.slow_steps = BENCH_WARM_STEPS;
+    result = measure(&engine, 3, 1);
     near(result.step_seconds, STEP_NS);
     near(result.step_host_seconds, SUBMIT_NS + COMPLETE_NS);
     /* 450 prompt tokens, 100 a step: 5 steps, from an idle device to an idle device. */
@@ -132,11 +48,10 @@ static void decoding_is_timed_with_the_pipeline_full(void **state)
 /* Where the host takes longer than the device the step is the host's. */
 static void a_slow_host_is_the_pace(void **state)
 {
-    struct engine engine = made(1000);
+    struct engine engine = timed_engine(1000);
     struct bench_result result;
 
     (void)state;
-    engine.slow_steps = 0;
     result = measure(&engine, 1, 1);
     near(result.step_seconds, SUBMIT_NS + COMPLETE_NS);
     near(result.step_host_seconds, SUBMIT_NS + COMPLETE_NS);
@@ -145,7 +60,7 @@ static void a_slow_host_is_the_pace(void **state)
 /* Waiting within a submit is not the host's time either. */
 static void the_plain_loop_waits_in_submit(void **state)
 {
-    struct engine engine = made(STEP_NS);
+    struct engine engine = timed_engine(STEP_NS);
     struct bench_result result;
 
     (void)state;
@@ -157,7 +72,7 @@ static void the_plain_loop_waits_in_submit(void **state)
 
 static void repeats_open_rows_anew(void **state)
 {
-    struct engine engine = made(STEP_NS);
+    struct engine engine = timed_engine(STEP_NS);
     struct bench_result result = measure(&engine, 4, 3);
 
     (void)state;
@@ -169,7 +84,7 @@ static void repeats_open_rows_anew(void **state)
 
 static void says_what_does_not_fit(void **state)
 {
-    struct engine engine = made(STEP_NS);
+    struct engine engine = timed_engine(STEP_NS);
     const uint32_t others = 1 + BENCH_WARM_STEPS + BENCH_TAIL_STEPS; /* beside prompt and steps */
     struct bench_run run;
 
@@ -194,7 +109,7 @@ static void a_step_reads_what_was_before_it(void **state)
 
 static void failures_are_faults(void **state)
 {
-    struct engine engine = made(STEP_NS);
+    struct engine engine = timed_engine(STEP_NS);
     struct bench_result result;
     struct fault fault = {0};
     struct bench_run run;
