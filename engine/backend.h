@@ -64,6 +64,7 @@ struct backend_options {
     uint32_t null_step_us;
     uint32_t null_fail_step;
     struct engine_progress progress;
+    struct engine_trace trace;
 };
 
 /* What the memory plan needs to know before anything is taken, in bytes. */

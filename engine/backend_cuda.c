@@ -32,6 +32,7 @@ static int open_backend(const struct backend_options *options, struct backend **
         return fault_set(fault, E_MEMORY, "out of memory for the CUDA device");
     b->options = options->cuda;
     b->progress = options->progress;
+    b->trace = options->trace;
     b->lane_count = options->cuda.streams ? options->cuda.streams : 1;
     must(b->lane_count <= CUDA_LANES_MAX);
     r = cuda_context_open(&b->context, fault);
@@ -54,8 +55,6 @@ static void close_lane(struct backend *b, struct cuda_lane *lane)
     cuda_changes_close(b, lane);
     for (int i = 0; i < CUDA_STEP_SLOTS; i++) {
         cuda_event_close(&b->context, lane->done[i]);
-        cuda_event_close(&b->context, lane->timings[i].began);
-        cuda_event_close(&b->context, lane->timings[i].ended);
         free(lane->pending[i].outputs);
     }
     cuda_stream_close(&lane->stream);
@@ -66,6 +65,7 @@ static void close_backend(struct backend *b)
     if (!b)
         return;
     cuda_buckets_close(b);
+    cuda_trace_close(b);
     for (uint32_t i = 0; i < CUDA_LANES_MAX; i++)
         close_lane(b, &b->lanes[i]);
     cuda_event_close(&b->context, b->ordered);
@@ -341,10 +341,6 @@ static int open_lane(struct backend *b, struct cuda_lane *lane, uint8_t *mapped)
         if (!lane->pending[i].outputs)
             return E_MEMORY;
         r = cuda_event_open(&b->context, false, &lane->done[i]);
-        if (r == 0 && b->options.timed)
-            r = cuda_event_open(&b->context, true, &lane->timings[i].began);
-        if (r == 0 && b->options.timed)
-            r = cuda_event_open(&b->context, true, &lane->timings[i].ended);
     }
     return r;
 }
@@ -388,6 +384,8 @@ static int take(struct backend *b)
         r = place_all(b, &device, &host);
     for (uint32_t i = 0; i < b->lane_count && r == 0; i++)
         r = open_lane(b, &b->lanes[i], mapped);
+    if (r == 0)
+        r = cuda_trace_open(b);
     if (r == 0)
         r = place_frequencies(b);
     if (r == 0 && b->packs)

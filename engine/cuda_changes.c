@@ -103,6 +103,8 @@ static int flush(struct backend *b, struct cuda_lane *lane)
     if (slot->used)
         r = cuda_stream_wait(&b->copies, slot->applied);
     if (r == 0)
+        r = cuda_trace_copy_begin(b, slot);
+    if (r == 0)
         r = copy_list(b, placed->openings, slot->openings,
                       slot->opening_count * sizeof *slot->openings);
     if (r == 0)
@@ -111,6 +113,8 @@ static int flush(struct backend *b, struct cuda_lane *lane)
         r = copy_list(b, placed->biases, slot->biases, slot->bias_count * sizeof *slot->biases);
     if (r == 0)
         r = copy_list(b, placed->tokens, slot->tokens, slot->token_count * sizeof *slot->tokens);
+    if (r == 0)
+        r = cuda_trace_copy_end(b, slot);
     if (r == 0)
         r = cuda_event_record(&b->copies, slot->copied);
     if (r == 0)

@@ -6,6 +6,7 @@
  *     cuda_changes.c   what opens rows and grants pages, packed and copied beside the computing
  *     cuda_step.c      a step: begin, results, waiting
  *     cuda_ops.c       the operations between begin and sample: what they launch
+ *     cuda_trace.c     when steps and copies ran, while a trace is written
  *     cuda_measure.c   how fast the card reads its memory
  *
  * Everything is called by one thread, the scheduler's (start-up by the one that opens). Nothing
@@ -65,11 +66,21 @@ struct cuda_pending {
     } * outputs; /* [tokens_max] */
 };
 
+/* What a trace tells of a step on a lane, or of copies. */
+struct cuda_timing {
+    struct CUevent_st *began; /* NULL: there is no trace */
+    struct CUevent_st *ended;
+    const char *name; /* of copies: NULL once told */
+    uint32_t tokens;
+    uint64_t step;
+};
+
 /* Changes on their way: host memory, the device's copy, and when each is free again. */
 struct cuda_change_slot {
     uint8_t *host;
     struct CUevent_st *copied;
     struct CUevent_st *applied;
+    struct cuda_timing timing; /* of the copies */
     bool used;
     uint32_t opening_count, grant_count, bias_count, token_count;
     struct cuda_opening *openings;
@@ -77,11 +88,6 @@ struct cuda_change_slot {
     struct cuda_bias *biases;
     int32_t *tokens;
     struct cuda_changes placed; /* the same on the device, and the tables */
-};
-
-struct cuda_timing {
-    struct CUevent_st *began;
-    struct CUevent_st *ended;
 };
 
 /* A stream with all that a step on it writes. */
@@ -98,7 +104,7 @@ struct cuda_lane {
     struct cuda_choice *mapped_choices;
     struct cuda_pending pending[CUDA_STEP_SLOTS];
     struct CUevent_st *done[CUDA_STEP_SLOTS];
-    struct cuda_timing timings[CUDA_STEP_SLOTS]; /* while a trace is written */
+    struct cuda_timing timings[CUDA_STEP_SLOTS];
 
     struct cuda_change_slot changes[CUDA_CHANGE_SLOTS];
     uint32_t change_slot;
@@ -144,6 +150,9 @@ struct backend {
     struct cublas *cublas;
     struct cuda_options options;
     struct engine_progress progress;
+    struct engine_trace trace;
+    struct CUevent_st *trace_base; /* recorded at trace_base_ns of the host's clock */
+    uint64_t trace_base_ns;
     char description[160];
     const struct model *model;
     struct engine_limits limits;
@@ -227,6 +236,18 @@ int cuda_complete(struct backend *b, struct request_table *table, struct step *s
 
 /* cuda_measure.c */
 int cuda_read_bandwidth(struct backend *b, double *ret_bytes_per_second, struct fault *fault);
+
+/* cuda_trace.c */
+int cuda_trace_open(struct backend *b); /* the lanes are open */
+void cuda_trace_close(struct backend *b);
+int cuda_trace_step(struct backend *b); /* a step comes; nothing of it is enqueued */
+int cuda_trace_begin(struct backend *b, struct cuda_lane *lane);
+int cuda_trace_end(struct cuda_lane *lane);
+int cuda_trace_complete(struct backend *b, struct cuda_lane *lane, uint32_t slot);
+int cuda_trace_copy_begin(struct backend *b, struct cuda_change_slot *slot);
+int cuda_trace_copy_end(struct backend *b, struct cuda_change_slot *slot);
+/* The host has slept for the device since then: for the step's account, and the trace. */
+void cuda_waited(struct backend *b, struct step *step, uint64_t began_ns);
 
 /* cuda_ops.c */
 void cuda_op_prepare(struct backend *b, struct cuda_lane *lane);

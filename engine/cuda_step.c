@@ -155,14 +155,6 @@ static void choose_path(struct backend *b, struct cuda_lane *lane)
         cuda_op_prepare(b, lane);
 }
 
-static int begin_timing(struct backend *b, struct cuda_lane *lane)
-{
-    struct cuda_timing *timing = &lane->timings[lane->steps % CUDA_STEP_SLOTS];
-
-    (void)b;
-    return timing->began ? cuda_event_record(&lane->stream, timing->began) : 0;
-}
-
 int cuda_begin(struct backend *b, const struct model *model, struct work *work)
 {
     bool whole = true;
@@ -171,6 +163,7 @@ int cuda_begin(struct backend *b, const struct model *model, struct work *work)
     b->work = work;
     b->table = work->table;
     b->result = 0;
+    cuda_note(b, cuda_trace_step(b));
     cuda_note(b, cuda_changes_apply(b, work->batch));
     describe(b);
     for (uint32_t i = 0; i < b->lane_count && b->result == 0; i++) {
@@ -178,7 +171,7 @@ int cuda_begin(struct backend *b, const struct model *model, struct work *work)
 
         if (!lane->active)
             continue;
-        cuda_note(b, begin_timing(b, lane));
+        cuda_note(b, cuda_trace_begin(b, lane));
         choose_path(b, lane);
         whole = whole && lane->replayed;
     }
@@ -229,7 +222,7 @@ static void sample_on_host(struct backend *b, struct cuda_lane *lane, uint32_t f
                            (size_t)count * b->logits_stride * sizeof(float)));
     began = clock_now();
     cuda_note(b, cuda_stream_synchronize(&lane->stream));
-    b->step->waited_ns += clock_now() - began;
+    cuda_waited(b, b->step, began);
     for (uint32_t i = 0; i < count && b->result == 0; i++) {
         const struct cuda_pending_output *output = &pending->outputs[first + i];
         const float *logits = b->host_logits + (size_t)i * b->logits_stride;
@@ -291,14 +284,12 @@ int cuda_sample_step(struct backend *b, struct request_table *table, struct step
     b->submitted[b->submit_count % CUDA_STEP_SLOTS] = 0;
     for (uint32_t i = 0; i < b->lane_count; i++) {
         struct cuda_lane *lane = &b->lanes[i];
-        struct cuda_timing *timing = &lane->timings[lane->steps % CUDA_STEP_SLOTS];
 
         if (!lane->active)
             continue;
         b->submitted[b->submit_count % CUDA_STEP_SLOTS] |= 1u << i;
         sample_lane(b, lane);
-        if (timing->ended)
-            cuda_note(b, cuda_event_record(&lane->stream, timing->ended));
+        cuda_note(b, cuda_trace_end(lane));
         cuda_note(b, cuda_event_record(&lane->stream, lane->done[lane->steps % CUDA_STEP_SLOTS]));
         lane->steps++;
     }
@@ -318,7 +309,7 @@ static int wait_for(struct backend *b, struct CUevent_st *event, struct step *st
     } while (r == 0 && !done && clock_now() - began < SPIN_NS);
     if (r == 0 && !done)
         r = cuda_event_wait(&b->context, event);
-    step->waited_ns += clock_now() - began;
+    cuda_waited(b, step, began);
     return r;
 }
 
@@ -337,6 +328,8 @@ int cuda_complete(struct backend *b, struct request_table *table, struct step *s
         if (!(lanes >> i & 1))
             continue;
         r = wait_for(b, lane->done[slot], step);
+        if (r == 0)
+            r = cuda_trace_complete(b, lane, slot);
         if (r < 0)
             return r;
         lane->completed++;

@@ -42,6 +42,7 @@ struct engine {
     struct fault tokenizer_fault; /* why there is none */
     struct request_table *table;
     struct lane *lane;
+    struct engine_trace trace;
     struct engine_limits limits;
     struct engine_memory memory;
     struct backend_costs costs;
@@ -77,6 +78,39 @@ static void run_step(void *data, uint32_t job)
     slot->step.ended_ns = clock_now();
 }
 
+static void trace(const struct engine *engine, struct engine_span span)
+{
+    if (engine->trace.span)
+        engine->trace.span(engine->trace.data, &span);
+}
+
+static void trace_host(const struct engine *engine, const char *name, uint64_t began_ns,
+                       uint64_t step)
+{
+    trace(engine, (struct engine_span){.track = TRACK_HOST,
+                                       .name = name,
+                                       .began_ns = began_ns,
+                                       .ended_ns = clock_now(),
+                                       .step = step});
+}
+
+/* What the lane computed. */
+static void trace_lane(const struct engine *engine, const struct slot *slot)
+{
+    const struct batch *batch = slot->batch;
+    const char *prefill = batch->decode_count > 0 ? "prefill + decode" : "prefill";
+    uint32_t tokens = batch->decode_count;
+
+    for (uint32_t i = 0; i < batch->prefill_count; i++)
+        tokens += batch->prefills[i].count;
+    trace(engine, (struct engine_span){.track = TRACK_LANES,
+                                       .name = batch->prefill_count > 0 ? prefill : "decode",
+                                       .began_ns = slot->step.started_ns,
+                                       .ended_ns = slot->step.ended_ns,
+                                       .step = batch->number,
+                                       .tokens = tokens});
+}
+
 /* Waits for a step that the lane computes. */
 static void wait_for_lane(struct engine *engine, struct slot *slot)
 {
@@ -84,6 +118,8 @@ static void wait_for_lane(struct engine *engine, struct slot *slot)
 
     lane_wait(engine->lane, engine->completed);
     slot->step.waited_ns = clock_now() - began;
+    trace_host(engine, "wait", began, slot->batch->number);
+    trace_lane(engine, slot);
 }
 
 /* Waits for a step that was enqueued. */
@@ -111,6 +147,8 @@ static int device_failed(const struct engine *engine, struct fault *fault)
 
 int engine_submit(struct engine *engine, const struct batch *batch, struct fault *fault)
 {
+    uint64_t began = clock_now();
+
     if (engine->failed)
         return device_failed(engine, fault);
     if (engine_in_flight(engine) == ENGINE_STEPS_IN_FLIGHT)
@@ -121,12 +159,14 @@ int engine_submit(struct engine *engine, const struct batch *batch, struct fault
         lane_post(engine->lane);
     else
         run_step(engine, engine->submitted - 1);
+    trace_host(engine, "submit", began, batch->number);
     return 0;
 }
 
 int engine_complete(struct engine *engine, struct step *ret_step, struct fault *fault)
 {
     struct slot *slot = &engine->slots[engine->completed % SLOTS];
+    uint64_t began = clock_now();
 
     if (engine->failed)
         return device_failed(engine, fault);
@@ -141,6 +181,7 @@ int engine_complete(struct engine *engine, struct step *ret_step, struct fault *
         engine->failed = true;
         return device_failed(engine, fault);
     }
+    trace_host(engine, "complete", began, slot->step.number);
     *ret_step = slot->step;
     return 0;
 }
@@ -176,7 +217,8 @@ static int open_device(struct engine *engine, const struct engine_options *optio
                                                     .cuda = options->cuda,
                                                     .null_step_us = options->null_step_us,
                                                     .null_fail_step = options->null_fail_step,
-                                                    .progress = options->progress};
+                                                    .progress = options->progress,
+                                                    .trace = options->trace};
 
     if (options->device == DEVICE_CUDA)
         return open_cuda(engine, &backend_options, fault);
@@ -456,6 +498,7 @@ int engine_open(const struct engine_options *options, struct engine **ret_engine
 
     if (!engine)
         return fault_set(fault, E_MEMORY, "out of memory for the engine");
+    engine->trace = options->trace;
     r = open_planned(engine, options, fault);
     if (r < 0)
         goto out;

@@ -34,6 +34,24 @@ struct engine_progress {
     void *data;
 };
 
+/* When something ran, for a trace: in clock_now()'s nanoseconds. Device times are taken by the
+ * device and are right to a few microseconds. */
+enum engine_track { TRACK_HOST, TRACK_COPIES, TRACK_LANES /* and the lane's number */ };
+struct engine_span {
+    uint32_t track;
+    const char *name; /* static: "submit", "decode", ... */
+    uint64_t began_ns;
+    uint64_t ended_ns;
+    uint64_t step;   /* the batch's number */
+    uint32_t tokens; /* that the step computed on its lane; 0: not its business */
+};
+/* Called within engine_submit() and engine_complete(), on their thread; the span is lent for the
+ * call. A step's own spans come when it completes, so they are not in the order of time. */
+struct engine_trace {
+    void (*span)(void *data, const struct engine_span *span); /* NULL: nobody listens */
+    void *data;
+};
+
 enum cuda_type { CUDA_TYPE_AUTO, CUDA_TYPE_BF16, CUDA_TYPE_F16, CUDA_TYPE_F32 };
 
 /* How the CUDA device runs steps. What is on by default can be switched off, to measure it. */
@@ -45,7 +63,6 @@ struct cuda_options {
     bool host_sampling;     /* wait for each step, draw on the host: the plain loop */
     bool sampling_stream;   /* draw on a stream of its own */
     bool prefill_lane;      /* prompts on a lane of their own */
-    bool timed;             /* keep the device's times of each step (engine_step_times) */
 };
 
 struct engine_options {
@@ -64,6 +81,7 @@ struct engine_options {
     uint32_t null_step_us;   /* DEVICE_NULL: how long a step takes */
     uint32_t null_fail_step; /* DEVICE_NULL: which step fails, counted from 1; 0: none */
     struct engine_progress progress;
+    struct engine_trace trace;
 };
 
 struct engine_limits {

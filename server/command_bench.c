@@ -19,8 +19,15 @@
 #include "server/commands.h"
 #include "server/progress.h"
 #include "server/startup.h"
+#include "server/trace.h"
 
-enum { LIST_MAX = 32, ROWS_MAX = 4096, LENGTH_MAX = 1 << 24, OUTPUT_BYTES_MAX = 1 << 20 };
+enum {
+    LIST_MAX = 32,
+    ROWS_MAX = 4096,
+    LENGTH_MAX = 1 << 24,
+    OUTPUT_BYTES_MAX = 1 << 20,
+    TITLE_BYTES = 512,
+};
 
 struct list {
     uint32_t count;
@@ -102,7 +109,7 @@ static void put_head(struct bench *bench)
                engine_model_name(bench->engine), engine_device_name(bench->engine),
                bench->config->steps, bench->config->repeats);
     if (bench->read_rate > 0)
-        buf_format(out, ", memory read at %.2f TB/s\n%8s %9s %14s %9s %10s %14s %8s %9s\n",
+        buf_format(out, ", memory read at %.2f TB/s\n%8s %9s %14s %9s %10s %14s %9s %9s\n",
                    bench->read_rate * 1e-12, "batch", "context", "prefill tok/s", "TFLOP/s",
                    "step ms", "decode tok/s", "of floor", "host us");
     else
@@ -139,7 +146,7 @@ static void put_result(struct bench *bench, uint32_t rows, uint32_t context,
                        floor_seconds * 1e3, floor_seconds / result->step_seconds);
         buf_text(out, "}");
     } else if (floor_seconds > 0) {
-        buf_format(out, "%8" PRIu32 " %9" PRIu32 " %14.1f %9.1f %10.3f %14.1f %7.1f%% %9.1f\n",
+        buf_format(out, "%8" PRIu32 " %9" PRIu32 " %14.1f %9.1f %10.3f %14.1f %8.1f%% %9.1f\n",
                    rows, context, prefill, tflops, result->step_seconds * 1e3, decode,
                    floor_seconds / result->step_seconds * 100, host_us);
     } else {
@@ -192,12 +199,59 @@ static int measure_device(struct bench *bench, struct engine *engine, struct fau
     return r == E_UNSUPPORTED ? 0 : r;
 }
 
+static int write_trace(struct bench *bench, struct trace *trace, struct fault *fault)
+{
+    uint64_t left_out;
+    char title[TITLE_BYTES];
+    int r;
+
+    snprintf(title, sizeof title, "weft bench: %s, %s", engine_model_name(bench->engine),
+             engine_device_name(bench->engine));
+    r = trace_write(trace, title, &left_out, fault);
+    if (r == 0 && left_out > 0)
+        fprintf(stderr, "the trace holds the first %d spans; %" PRIu64 " are left out\n",
+                TRACE_SPANS_MAX, left_out);
+    return r;
+}
+
+static int run(struct bench *bench, const struct config *wide, struct fault *fault)
+{
+    struct engine_trace listener = {0};
+    struct engine *engine = NULL;
+    struct trace *trace = NULL;
+    struct progress progress;
+    int r = 0;
+
+    if (*wide->trace) {
+        r = trace_open(wide->trace, &trace, fault);
+        if (r < 0)
+            return r;
+        listener = trace_engine(trace);
+    }
+    buf_init(&bench->out, OUTPUT_BYTES_MAX);
+    progress_init(&progress, false);
+    r = startup_engine_open_traced(wide, &progress, listener, &engine, fault);
+    if (r == 0) {
+        progress_memory(&progress, engine);
+        r = measure_device(bench, engine, fault);
+    }
+    if (r == 0)
+        r = bench_run_init(&bench->run, engine, fault);
+    if (r == 0)
+        r = measure_all(bench, fault);
+    if (r == 0 && trace)
+        r = write_trace(bench, trace, fault);
+    engine_close(engine); /* before the batches: steps may still be in flight after a fault */
+    bench_run_fini(&bench->run);
+    buf_fini(&bench->out);
+    trace_close(trace);
+    return r;
+}
+
 int command_bench(const struct config *config, struct fault *fault)
 {
     struct bench bench = {.config = config, .first = true};
     struct config wide = *config;
-    struct engine *engine = NULL;
-    struct progress progress;
     int r;
 
     if ((r = read_list("batch-sizes", config->batch_sizes, ROWS_MAX, &bench.sizes, fault)) < 0 ||
@@ -208,22 +262,11 @@ int command_bench(const struct config *config, struct fault *fault)
     for (uint32_t i = 0; i < bench.sizes.count; i++)
         if (bench.sizes.values[i] > wide.max_batch)
             wide.max_batch = bench.sizes.values[i];
-    if (config->ablation)
-        return bench_ablation(&wide, bench.sizes.values, bench.sizes.count,
-                              bench.lengths.values[bench.lengths.count - 1], fault);
-    buf_init(&bench.out, OUTPUT_BYTES_MAX);
-    progress_init(&progress, false);
-    r = startup_engine_open(&wide, &progress, &engine, fault);
-    if (r == 0) {
-        progress_memory(&progress, engine);
-        r = measure_device(&bench, engine, fault);
-    }
-    if (r == 0)
-        r = bench_run_init(&bench.run, engine, fault);
-    if (r == 0)
-        r = measure_all(&bench, fault);
-    engine_close(engine); /* before the batches: steps may still be in flight after a fault */
-    bench_run_fini(&bench.run);
-    buf_fini(&bench.out);
-    return r;
+    if (!config->ablation)
+        return run(&bench, &wide, fault);
+    if (*config->trace)
+        return fault_field(fault, E_INVALID, "trace",
+                           "--trace is of one engine, and --ablation opens several: take one");
+    return bench_ablation(&wide, bench.sizes.values, bench.sizes.count,
+                          bench.lengths.values[bench.lengths.count - 1], fault);
 }

@@ -104,6 +104,14 @@ int startup_source(const struct config *config, char *path, size_t room, const c
 int startup_engine_open(const struct config *config, struct progress *progress,
                         struct engine **ret_engine, struct fault *fault)
 {
+    return startup_engine_open_traced(config, progress, (struct engine_trace){0}, ret_engine,
+                                      fault);
+}
+
+int startup_engine_open_traced(const struct config *config, struct progress *progress,
+                               struct engine_trace trace, struct engine **ret_engine,
+                               struct fault *fault)
+{
     struct engine_options options;
     char path[PATH_BYTES_MAX];
     const char *model_path;
@@ -113,5 +121,6 @@ int startup_engine_open(const struct config *config, struct progress *progress,
     if (r < 0)
         return r;
     startup_engine_options(config, model_path, progress, &options);
+    options.trace = trace;
     return engine_open(&options, ret_engine, fault);
 }

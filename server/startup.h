@@ -24,5 +24,9 @@ void startup_engine_options(const struct config *config, const char *path,
 /* Both, and engine_open(). */
 int startup_engine_open(const struct config *config, struct progress *progress,
                         struct engine **ret_engine, struct fault *fault);
+/* The same, and spans of its steps go to `trace`. */
+int startup_engine_open_traced(const struct config *config, struct progress *progress,
+                               struct engine_trace trace, struct engine **ret_engine,
+                               struct fault *fault);
 
 #endif

@@ -570,12 +570,6 @@ def test_a_failed_device_ends_generate_and_bench(tiny):
     assert done.stderr.decode().splitlines()[-1].startswith(f"weft: {why}")
 
 
-def test_bench_ablation_needs_a_gpu(tiny):
-    for device in ("cpu", "null"):
-        done = weft("bench", "--model", tiny, "--ablation", "--device", device)
-        assert_refused(done, 1, "--ablation needs a GPU")
-
-
 def test_bench_refuses_bad_lists(tiny):
     for value in ("", "0", "1,", "1;2", "x", "5000", "-1", "1,,2"):
         done = weft("bench", "--model", tiny, f"--batch-sizes={value}")

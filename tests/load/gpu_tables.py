@@ -5,13 +5,15 @@
 
 First `weft bench --ablation` for each shape, beside Transformers' `generate`
 (transformers_generate.py, run by --python, which needs PyTorch; left out where that fails); then
-`weft bench` for the largest shape: decoding at more batch sizes, and prefill. Random weights
-throughout. Progress goes to standard error, the Markdown to standard output. About five minutes on
-an H200; --quick measures less.
+`weft bench` for the last shape: decoding at more batch sizes, and prefill. Random weights
+throughout. Progress goes to standard error, the Markdown to standard output. A few minutes on an
+H200; --quick measures less. A folder `lib` beside the binary (as in build/gpu) is where its
+libraries are looked for first.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -34,8 +36,14 @@ class Run:
 
     def output(self, *command):
         began = time.monotonic()
+        libraries = pathlib.Path(self.args.binary).resolve().parent / "lib"
+        own = command[0] == self.args.binary and libraries.is_dir()
         done = subprocess.run(
-            [*map(str, command)], capture_output=True, text=True, check=False
+            [*map(str, command)],
+            env={**os.environ, "LD_LIBRARY_PATH": str(libraries)} if own else None,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         now = time.monotonic()
         print(
