@@ -428,7 +428,8 @@ int schema_compile(const json_t *schema, const struct schema_options *options,
         grammar_close(grammar);
         return r;
     }
-    return finish(grammar, node, ret_grammar, fault);
+    r = finish(grammar, node, ret_grammar, fault);
+    return r == E_INVALID ? fault_set(fault, r, "no value at all fits the schema") : r;
 }
 
 static int any_grammar(unsigned types, const struct schema_options *options,

@@ -237,7 +237,7 @@ static int range_read(struct schema_compiler *compiler, const struct schema_leaf
             ret_range->fraction_max = value->fraction_count;
     }
     /* A double has to tell multiples apart, so all digits count where there is a fraction. */
-    if (ret_range->multiple != 0 && ret_range->scale > 0) {
+    if (ret_range->multiple != 0 && ret_range->scale > 0 && !ret_range->integer) {
         ret_range->whole_max = DOUBLE_DIGITS - ret_range->scale;
         if (ret_range->whole_max <= near)
             ret_range->whole_max = near + 1;

@@ -82,14 +82,15 @@ static const struct refusal refusals[] = {
     {"[]", E_INVALID, "must be an object"},
     {"\"x\"", E_INVALID, "must be an object"},
     /* nothing fits */
-    {"false", E_INVALID, ""},
-    {"{\"type\":\"string\",\"enum\":[1]}", E_INVALID, ""},
-    {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", E_INVALID, ""},
-    {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", E_INVALID, ""},
-    {"{\"type\":\"object\",\"required\":[\"a\"],\"additionalProperties\":false}", E_INVALID, ""},
+    {"false", E_INVALID, "no value"},
+    {"{\"type\":\"string\",\"enum\":[1]}", E_INVALID, "no value"},
+    {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", E_INVALID, "no value"},
+    {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", E_INVALID, "no value"},
+    {"{\"type\":\"object\",\"required\":[\"a\"],\"additionalProperties\":false}", E_INVALID,
+     "no value"},
     {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
-     E_INVALID, ""},
-    {"{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", E_INVALID, ""},
+     E_INVALID, "no value"},
+    {"{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", E_INVALID, "no value"},
     /* too large */
     {"{\"type\":\"string\",\"maxLength\":99999999999}", E_TOO_LARGE, "\"maxLength\" at #:"},
     {"{\"type\":\"array\",\"minItems\":2000000000}", E_TOO_LARGE, "\"minItems\" at #:"},
@@ -294,7 +295,13 @@ static void test_choice(void **state)
 static const char of_everything[] =
     "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":3},\"b\":{"
     "\"enum\":[\"x\",\"y\",1,{\"k\":[1.5]}]},\"c\":{\"type\":\"string\",\"maxLength\":4},\"d\":{"
-    "\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}},\"required\":[\"b\",\"e\"],"
+    "\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]},\"f\":{\"type\":\"string\","
+    "\"pattern\":\"^[a-c]+$\",\"minLength\":2,\"format\":\"hostname\","
+    "\"not\":{\"const\":\"aa\"}},\"g\":{\"items\":{\"enum\":[1,2]},\"uniqueItems\":true},"
+    "\"h\":{\"type\":\"array\",\"contains\":{\"type\":\"null\"}},"
+    "\"i\":{\"type\":\"string\",\"pattern\":\"^a{20000}$\"}},"
+    "\"patternProperties\":{\"^p\":{\"type\":\"null\"}},"
+    "\"required\":[\"b\",\"e\"],"
     "\"minProperties\":3,\"propertyNames\":{\"maxLength\":9},\"additionalProperties\":{\"type\":"
     "\"array\",\"items\":{\"type\":\"number\",\"maximum\":2.5},\"prefixItems\":[true],"
     "\"minItems\":1}}";
