@@ -131,8 +131,8 @@ bench: $(BUILD)/weft $(VENV)/ready ## speed of the engine, then of streams over 
 	$(VENV)/bin/python tests/load/load.py --binary $(BUILD)/weft
 
 ##@ Ship
-bundle: $(BUILD)/weft ## build/weft-VERSION-linux-ARCH/, which runs on any Linux of glibc >= 2.36
-	@deploy/bundle $(BUILD)/weft build/weft-$(VERSION)-linux-$(ARCH)
+bundle: $(BUILD)/weft $(CUDA_LIBRARY) ## build/weft-VERSION-linux-ARCH/, for any Linux of glibc >= 2.36 [CUDA_ARCHS=release]
+	@deploy/bundle build/weft-$(VERSION)-linux-$(ARCH) $^
 
 docs: $(BUILD)/weft ## remake the generated pages
 	$(BUILD)/weft docs options > docs/options.md
@@ -140,8 +140,10 @@ docs: $(BUILD)/weft ## remake the generated pages
 	$(BUILD)/weft docs fields > docs/fields.md
 	$(BUILD)/weft docs metrics > docs/metrics.md
 
-install: $(BUILD)/weft ## into $(DESTDIR)$(PREFIX), by default /usr/local
+install: $(BUILD)/weft $(CUDA_LIBRARY) ## into $(DESTDIR)$(PREFIX), by default /usr/local
 	install -D -m 755 $(BUILD)/weft $(DESTDIR)$(PREFIX)/bin/weft
+	$(if $(CUDA_LIBRARY),install -D -m 755 -s $(CUDA_LIBRARY) \
+	    $(DESTDIR)$(PREFIX)/lib/weft/libweft-cuda.so)
 	install -D -m 755 deploy/fetch-demo-model $(DESTDIR)$(PREFIX)/bin/weft-fetch-demo-model
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weft README.md docs/*.md
 	install -D -m 644 deploy/weft.conf $(DESTDIR)$(PREFIX)/share/doc/weft/weft.conf

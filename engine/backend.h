@@ -72,7 +72,8 @@ struct backend_costs {
     uint64_t weights;     /* what is kept for the model's weights beside the mapped file */
     uint64_t activations; /* for the given limits */
     uint64_t page;        /* one KV page, all layers */
-    uint64_t available;   /* what this device can give now */
+    uint64_t available;   /* what may be taken of this device now */
+    uint64_t free;        /* what it has free, where that is more; else 0 */
     uint64_t pages_most;  /* bytes that the KV cache takes at most unless told otherwise */
     uint64_t step;        /* weights that every step reads; 0: not known */
 };
@@ -88,7 +89,7 @@ struct backend_ops {
     int (*open)(const struct backend_options *options, struct backend **ret_backend,
                 struct fault *fault);
     void (*close)(struct backend *backend);
-    /* "cpu (2 threads, avx512-vnni)"; once costs() has seen the model */
+    /* "cpu (2 threads, avx512-vnni)"; whole once costs() has seen the model */
     const char *(*describe)(struct backend *backend);
     int (*costs)(struct backend *backend, const struct model *model,
                  const struct engine_limits *limits, struct backend_costs *ret_costs,

@@ -37,6 +37,8 @@ static int open_backend(const struct backend_options *options, struct backend **
     must(b->lane_count <= CUDA_LANES_MAX);
     r = cuda_context_open(&b->context, fault);
     if (r == 0)
+        r = cuda_kernels_check(&b->context, fault);
+    if (r == 0)
         r = cublas_open(&b->context, &b->cublas, fault);
     if (r == 0)
         r = cuda_stream_open(&b->context, &b->copies);
@@ -88,8 +90,8 @@ static const char *type_name(enum dtype type)
 
 static const char *describe_backend(struct backend *b)
 {
-    snprintf(b->description, sizeof b->description, "cuda (%s, %s)", b->context.properties.name,
-             type_name(b->type));
+    snprintf(b->description, sizeof b->description, "cuda (%s%s%s)", b->context.properties.name,
+             b->model ? ", " : "", b->model ? type_name(b->type) : "");
     return b->description;
 }
 
@@ -273,6 +275,7 @@ static int costs(struct backend *b, const struct model *model, const struct engi
         .activations = device.bytes + (uint64_t)GRAPH_BYTES * b->bucket_count * b->lane_count,
         .page = b->page_bytes * model->layer_count,
         .available = budget,
+        .free = free_bytes,
         .pages_most = budget,
         .step = cuda_weights_step_bytes(b, model),
     };
@@ -284,7 +287,10 @@ static int costs(struct backend *b, const struct model *model, const struct engi
 static int said(struct backend *b, int r, const char *what, struct fault *fault)
 {
     if (r == E_MEMORY)
-        return fault_set(fault, r, "the GPU has no room for the %s", what);
+        return fault_set(fault, r,
+                         "the GPU has no room left for the %s: other programs took memory since it "
+                         "was planned, or --memory-fraction is too large",
+                         what);
     if (r < 0 && fault)
         *fault = b->context.failure;
     return r;

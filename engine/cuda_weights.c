@@ -247,7 +247,9 @@ int cuda_weights_load(struct backend *b, const struct model *model, struct fault
         r = cuda_stream_synchronize(&b->copies);
     close_pieces(&loader);
     if (r == E_MEMORY)
-        return fault_set(fault, r, "the GPU has no room for the model's weights");
+        return fault_set(fault, r,
+                         "the GPU has no room left for the weights: other programs took memory "
+                         "since it was planned");
     if (r == 0 && b->progress.report)
         b->progress.report(b->progress.data, "loading weights", loader.total, loader.total,
                            clock_seconds(clock_now() - loader.began_ns));

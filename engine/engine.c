@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "config/base/clock.h"
 #include "engine/backend.h"
@@ -24,7 +25,6 @@ enum {
     SLOTS = ENGINE_STEPS_IN_FLIGHT + 1,
     ROWS_MAX = 4096,
     PREFILL_TOKENS_MAX = 1 << 16,
-    DEVICE_NAME_BYTES = 160,
 };
 
 struct slot {
@@ -357,27 +357,35 @@ static uint64_t mebibytes(uint64_t bytes)
 }
 
 static int plan_refused(const struct engine *engine, const struct engine_options *options,
-                        uint64_t kv_bytes, uint64_t wanted_bytes, struct fault *fault)
+                        uint64_t kv_bytes, struct fault *fault)
 {
     const struct engine_memory *memory = &engine->memory;
+    const struct backend_costs *costs = &engine->costs;
+    uint64_t wanted_bytes = engine->limits.pages_per_row * costs->page;
     const char *advice = "Try a smaller --max-context or --max-batch";
+    char share[96] = "";
 
-    if (options->kv_bytes + options->kv_pages > 0 && kv_bytes < wanted_bytes)
+    if (costs->free > memory->available)
+        snprintf(share, sizeof share, " of the %llu MiB that are free (--memory-fraction %g)",
+                 (unsigned long long)mebibytes(costs->free), options->cuda.memory_fraction);
+    if (memory->weights > memory->available)
+        advice = "The weights alone are larger";
+    else if (options->kv_bytes + options->kv_pages > 0 && kv_bytes < wanted_bytes)
         advice = "Try a larger --kv-bytes (or --kv-pages) or a smaller --max-context";
     else if (options->kv_bytes + options->kv_pages > 0)
         advice = "Try a smaller --kv-bytes (or --kv-pages), or none, to have it planned";
 
     return fault_set(
         fault, E_MEMORY,
-        "the model does not fit: weights %llu MiB, activations %llu MiB, request table "
+        "the model does not fit on %.60s: weights %llu MiB, activations %llu MiB, request table "
         "%llu MiB and a KV cache of %llu MiB, where one sequence of %u tokens needs %llu "
-        "MiB; %llu MiB are available. %s",
-        (unsigned long long)mebibytes(memory->weights),
+        "MiB; %llu MiB%s are available. %s",
+        engine->ops->describe(engine->backend), (unsigned long long)mebibytes(memory->weights),
         (unsigned long long)mebibytes(memory->activations),
         (unsigned long long)mebibytes(memory->request_table),
         (unsigned long long)mebibytes(kv_bytes), engine->limits.context,
         (unsigned long long)mebibytes(wanted_bytes),
-        (unsigned long long)mebibytes(memory->available), advice);
+        (unsigned long long)mebibytes(memory->available), share, advice);
 }
 
 /* Weights, activations and tables first, then pages: as many as every row could fill, within what
@@ -415,7 +423,7 @@ static int plan_memory(struct engine *engine, const struct engine_options *optio
         pages = UINT32_MAX - limits->batch.rows;
     memory->kv_cache = pages * costs->page;
     if (memory->kv_cache > free_bytes || pages < limits->pages_per_row)
-        return plan_refused(engine, options, kv_bytes, limits->pages_per_row * costs->page, fault);
+        return plan_refused(engine, options, kv_bytes, fault);
     limits->page_count = (uint32_t)pages;
     limits->batch.grants = limits->page_count + limits->batch.rows;
     return 0;
@@ -519,8 +527,8 @@ out:
     return r;
 }
 
-int engine_plan(const struct engine_options *options, struct engine_memory *ret_memory,
-                struct engine_limits *ret_limits, struct fault *fault)
+int engine_plan(const struct engine_options *options, struct engine_outline *ret_outline,
+                struct fault *fault)
 {
     struct engine *engine = calloc(1, sizeof *engine);
     int r;
@@ -529,9 +537,26 @@ int engine_plan(const struct engine_options *options, struct engine_memory *ret_
         return fault_set(fault, E_MEMORY, "out of memory for the engine");
     r = open_planned(engine, options, fault);
     if (r == 0) {
-        *ret_memory = engine->memory;
-        *ret_limits = engine->limits;
+        ret_outline->memory = engine->memory;
+        ret_outline->limits = engine->limits;
+        ret_outline->device_note = engine->device_note;
+        memcpy(ret_outline->device_name, engine->device_name, sizeof engine->device_name);
     }
+    engine_close(engine);
+    return r;
+}
+
+int engine_find_gpu(char ret_name[static DEVICE_NAME_BYTES], struct fault *fault)
+{
+    const struct backend_options options = {.cuda = {.streams = 1}};
+    struct engine *engine = calloc(1, sizeof *engine);
+    int r;
+
+    if (!engine)
+        return fault_set(fault, E_MEMORY, "out of memory for the engine");
+    r = open_cuda(engine, &options, fault);
+    if (r == 0)
+        snprintf(ret_name, DEVICE_NAME_BYTES, "%s", engine->ops->describe(engine->backend));
     engine_close(engine);
     return r;
 }

@@ -109,10 +109,23 @@ struct engine_memory {
  * unsupported file; a plan that cannot fit (with the numbers). */
 int engine_open(const struct engine_options *options, struct engine **ret_engine,
                 struct fault *fault);
+
+enum { DEVICE_NAME_BYTES = 160 };
+
+struct engine_outline {
+    struct engine_memory memory;
+    struct engine_limits limits; /* `end_tokens` is NULL */
+    char device_name[DEVICE_NAME_BYTES];
+    struct fault device_note; /* code 0: none */
+};
+
 /* The memory plan alone, for `inspect`: what engine_open() would take, with the same faults, but
- * nothing is taken and no weight is read. The limits' `end_tokens` is NULL. */
-int engine_plan(const struct engine_options *options, struct engine_memory *ret_memory,
-                struct engine_limits *ret_limits, struct fault *fault);
+ * nothing is taken and no weight is read. */
+int engine_plan(const struct engine_options *options, struct engine_outline *ret_outline,
+                struct fault *fault);
+/* The GPU that DEVICE_AUTO would take, as engine_device_name() has it but for the model's type.
+ * Faults: why there is none. */
+int engine_find_gpu(char ret_name[static DEVICE_NAME_BYTES], struct fault *fault);
 void engine_close(struct engine *engine); /* NULL is fine; waits for steps in flight */
 
 const struct engine_limits *engine_limits(const struct engine *engine);

@@ -120,14 +120,20 @@ static void print_text(const struct config *config, const struct gguf *file)
 static int print_plan(const struct config *config, const char *path, struct fault *fault)
 {
     struct engine_options options;
+    struct engine_outline outline;
     struct engine_memory memory;
     struct engine_limits limits;
     int r;
 
     startup_engine_options(config, path, NULL, &options);
-    r = engine_plan(&options, &memory, &limits, fault);
+    r = engine_plan(&options, &outline, fault);
     if (r < 0)
         return r;
+    memory = outline.memory;
+    limits = outline.limits;
+    printf("\ndevice: %s\n", outline.device_name);
+    if (outline.device_note.code < 0)
+        printf("  not on a GPU: %s\n", outline.device_note.message);
     printf("\nmemory plan for %" PRIu32 " sequences of %" PRIu32 " tokens at most\n",
            limits.batch.rows, limits.context);
     print_bytes("weights", memory.weights);

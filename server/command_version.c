@@ -1,6 +1,7 @@
 /* command_version.c -- `weft version`: what this binary is and what it will use here. */
 #include <stdio.h>
 
+#include "engine/engine.h"
 #include "server/commands.h"
 
 #ifdef __clang__
@@ -29,9 +30,13 @@ static const char *cpu_features(void)
 
 int command_version(const struct config *config, struct fault *fault)
 {
+    char gpu[DEVICE_NAME_BYTES] = "";
+    struct fault none = {0};
+
     (void)config;
-    if (printf("weft %s\ncommit   %s\ncompiler %s\ncpu      %s\n", WEFT_VERSION, WEFT_COMMIT,
-               COMPILER, cpu_features()) < 0 ||
+    (void)engine_find_gpu(gpu, &none);
+    if (printf("weft %s\ncommit   %s\ncompiler %s\ncpu      %s\ngpu      %s%s\n", WEFT_VERSION,
+               WEFT_COMMIT, COMPILER, cpu_features(), *gpu ? gpu : "none: ", none.message) < 0 ||
         fflush(stdout) < 0)
         return fault_errno(fault, "Cannot write the version");
     return 0;

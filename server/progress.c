@@ -98,6 +98,18 @@ void progress_phase(struct progress *progress, const char *phase, double seconds
     end_phase(progress, phase, 0, seconds);
 }
 
+static void tell_device(const struct progress *progress, const struct engine *engine)
+{
+    const char *note = engine_device_note(engine);
+
+    if (!*note)
+        return;
+    if (progress->form == PROGRESS_LOG)
+        log_event(LOG_INFO, "computing_on_cpu", LOG_STR("reason", note));
+    else
+        fprintf(stderr, "computing on the CPU: %s\n", note);
+}
+
 void progress_memory(struct progress *progress, const struct engine *engine)
 {
     const struct engine_memory *memory = engine_memory(engine);
@@ -111,12 +123,14 @@ void progress_memory(struct progress *progress, const struct engine *engine)
                  {"activations", memory->activations},
                  {"request table", memory->request_table}};
 
+    tell_device(progress, engine);
     if (progress->form == PROGRESS_LOG) {
         log_event(LOG_INFO, "memory", LOG_INT("weights_bytes", memory->weights),
                   LOG_INT("kv_cache_bytes", memory->kv_cache),
                   LOG_INT("activations_bytes", memory->activations),
                   LOG_INT("request_table_bytes", memory->request_table),
                   LOG_INT("available_bytes", memory->available),
+                  LOG_INT("kv_pages", limits->page_count),
                   LOG_INT("kv_tokens", (uint64_t)limits->page_count * limits->page_tokens));
         return;
     }
@@ -126,8 +140,9 @@ void progress_memory(struct progress *progress, const struct engine *engine)
         progress_bytes_print(parts[i].bytes, text, sizeof text);
         fprintf(stderr, "%-20s %10s", parts[i].name, text);
         if (i == 1)
-            fprintf(stderr, "  (%llu tokens)",
-                    (unsigned long long)limits->page_count * limits->page_tokens);
+            fprintf(stderr, "  (%llu tokens in %lu pages)",
+                    (unsigned long long)limits->page_count * limits->page_tokens,
+                    (unsigned long)limits->page_count);
         fputc('\n', stderr);
     }
     fprintf(stderr, "%-20s %10s  %6.2f s  %s\n", "ready", "", seconds, engine_device_name(engine));

@@ -245,6 +245,23 @@ int cuda_kernel_shared(struct cuda_context *context, const void *kernel, size_t 
                    "giving a kernel shared memory");
 }
 
+int cuda_kernel_check(struct cuda_context *context, const void *kernel, struct fault *fault)
+{
+    const struct cuda_properties *properties = &context->properties;
+    struct cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
+        cudaGetLastError();
+        return fault_set(fault, E_UNSUPPORTED,
+                         "libweft-cuda.so was not built for this GPU: %s has compute capability "
+                         "%d.%d (make CUDA_ARCHS=release builds for all)",
+                         properties->name, properties->capability / 10,
+                         properties->capability % 10);
+    }
+    return checked(context, CUDA_CALL_SETUP, error, "looking for a kernel");
+}
+
 int cuda_launch(const struct cuda_stream *stream, const void *kernel, const struct cuda_grid *grid,
                 void **arguments)
 {

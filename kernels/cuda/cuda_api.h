@@ -93,6 +93,8 @@ int cuda_capture_end(const struct cuda_stream *stream, struct CUgraphExec_st **r
 int cuda_graph_launch(const struct cuda_stream *stream, struct CUgraphExec_st *graph);
 void cuda_graph_close(struct cuda_context *context, struct CUgraphExec_st *graph);
 
+/* E_UNSUPPORTED: `kernel` was not built for this GPU. */
+int cuda_kernel_check(struct cuda_context *context, const void *kernel, struct fault *fault);
 /* `kernel` may take so much dynamic shared memory from now on. */
 int cuda_kernel_shared(struct cuda_context *context, const void *kernel, size_t bytes);
 struct cuda_grid {

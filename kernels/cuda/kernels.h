@@ -215,6 +215,8 @@ struct cuda_prepare {
     const struct cuda_row *rows;
 };
 int cuda_prepare(const struct cuda_stream *stream, const struct cuda_prepare *args);
+/* E_UNSUPPORTED: this build has no code for the GPU. */
+int cuda_kernels_check(struct cuda_context *context, struct fault *fault);
 
 /* What opening a row sets; a list of them lies in memory that the device can read. */
 struct cuda_opening {

@@ -115,6 +115,12 @@ extern "C" int cuda_prepare(const struct cuda_stream *stream, const struct cuda_
                   prepare, *a);
 }
 
+/* All files are built for the same GPUs, so one kernel speaks for all. */
+extern "C" int cuda_kernels_check(struct cuda_context *context, struct fault *fault)
+{
+    return cuda_kernel_check(context, (const void *)prepare, fault);
+}
+
 extern "C" int cuda_apply_changes(const struct cuda_stream *stream, const struct cuda_changes *a)
 {
     int r = 0;

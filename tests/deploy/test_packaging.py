@@ -18,6 +18,7 @@ from make import ROOT, make
 from weft import BINARY, Weft
 
 BUILD = os.environ.get("WEFT_TEST_BUILD", str(ROOT / "build"))
+CUDA = os.path.exists(os.path.join(BUILD, "libweft-cuda.so"))  # where its compiler is
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
 
 
@@ -46,12 +47,14 @@ def test_install_honours_destdir_and_prefix(tmp_path):
         "opt/here/share/doc/weft/README.md",
         "opt/here/share/doc/weft/weft.conf",
     } <= files
+    assert ("opt/here/lib/weft/libweft-cuda.so" in files) == CUDA
     unit = (tmp_path / "opt/here/lib/systemd/system/weft.service").read_text()
     assert "ExecStart=/opt/here/bin/weft serve" in unit and "@" not in unit
     version = subprocess.run(
         [tmp_path / "opt/here/bin/weft", "version"], capture_output=True, text=True, check=True
     )
     assert version.stdout.startswith("weft ")
+    assert ("no libweft-cuda.so" in version.stdout) != CUDA  # found where it was installed
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,8 @@ def bundle():
 def test_bundle_is_whole(bundle):
     """Of the libraries that it resolves, only glibc's are outside it."""
     environment = {"LD_LIBRARY_PATH": str(bundle / "lib"), "PATH": os.environ["PATH"]}
-    command = ["ldd", bundle / "bin" / "weft"]
+    libraries = [bundle / "lib" / "libweft-cuda.so"] if CUDA else []
+    command = ["ldd", bundle / "bin" / "weft", *libraries]
     ldd = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     outside = [
         line.split()[0]
@@ -103,6 +107,10 @@ def test_bundle_runs_where_there_is_only_glibc(bundle, tmp_path, model):
     )
     assert done.returncode == 0, done.stderr
     assert "llama" in done.stdout
+    # The GPU's part was found and could be opened: what it lacks is the driver, or cuBLAS.
+    assert "device: cpu" in done.stdout
+    note = re.search(r"not on a GPU: (.*)", done.stdout).group(1)
+    assert re.search("driver|GPU|cuBLAS" if CUDA else "no libweft-cuda.so", note), note
 
 
 def copy(path, root):

@@ -116,7 +116,7 @@ def test_version():
     assert done.returncode == 0
     words = done.stdout.decode().split()
     assert words[0] == "weft" and words[1].count(".") == 2
-    assert {"commit", "compiler", "cpu"} <= set(words)
+    assert {"commit", "compiler", "cpu", "gpu"} <= set(words)
     assert weft("--version").stdout == done.stdout
 
 
@@ -200,6 +200,7 @@ def test_inspect(tiny):
         "tensors: 11",
         "F32",
         f"vocabulary{len(tiny_model.vocabulary()):>21}",
+        "device: null (computes nothing)",
         "memory plan for 4 sequences of 4096 tokens",
         "chat template: known",
     ):
@@ -222,7 +223,7 @@ def test_inspect_shows_a_file_before_it_judges_it(tmp_path, tiny):
 def test_inspect_of_a_plan_that_cannot_fit(tiny):
     done = weft("inspect", tiny, "--device", "null", "--kv-bytes", "64T")
     assert done.returncode == 1
-    assert b"does not fit" in done.stderr
+    assert b"does not fit on null" in done.stderr
 
 
 # -- tokenize and detokenize --

@@ -161,17 +161,40 @@ static void refuses_what_cannot_be(void **state)
 static void plans_without_taking(void **state)
 {
     struct engine_options with = options();
-    struct engine_memory memory;
-    struct engine_limits limits;
+    struct engine_outline outline;
+    const struct engine_limits *limits = &outline.limits;
     struct fault fault = {0};
 
     (void)state;
-    assert_int_equal(engine_plan(&with, &memory, &limits, &fault), 0);
-    assert_int_equal(limits.page_count, ROWS * limits.pages_per_row);
-    assert_null(limits.end_tokens);
-    assert_true(memory.kv_cache > 0 && memory.request_table > 0);
+    assert_int_equal(engine_plan(&with, &outline, &fault), 0);
+    assert_int_equal(limits->page_count, ROWS * limits->pages_per_row);
+    assert_null(limits->end_tokens);
+    assert_true(outline.memory.kv_cache > 0 && outline.memory.request_table > 0);
+    assert_string_equal(outline.device_name, "null (computes nothing)");
+    assert_int_equal(outline.device_note.code, 0);
     with.kv_bytes = 64;
-    assert_int_equal(engine_plan(&with, &memory, &limits, &fault), E_MEMORY);
+    assert_int_equal(engine_plan(&with, &outline, &fault), E_MEMORY);
+}
+
+/* What a step may hold is the caller's, or else the device's own. */
+static void budgets_of_a_step(void **state)
+{
+    struct engine_options with = options();
+    struct engine_outline outline;
+    const struct engine_limits *limits = &outline.limits;
+
+    (void)state;
+    with.prefill_tokens = 0;
+    assert_int_equal(engine_plan(&with, &outline, NULL), 0);
+    assert_int_equal(limits->batch.prefill_tokens, 256);
+    assert_int_equal(limits->loaded_tokens, 256 + ROWS);
+    with.prefill_tokens = 48;
+    assert_int_equal(engine_plan(&with, &outline, NULL), 0);
+    assert_int_equal(limits->batch.prefill_tokens, 48);
+    assert_int_equal(limits->loaded_tokens, 48 + ROWS);
+    with.loaded_tokens = 20;
+    assert_int_equal(engine_plan(&with, &outline, NULL), 0);
+    assert_int_equal(limits->loaded_tokens, 20);
 }
 
 static void keeps_two_steps_in_flight(void **state)
@@ -491,6 +514,7 @@ int main(void)
         cmocka_unit_test(opens_with_its_limits),
         cmocka_unit_test(refuses_what_cannot_be),
         cmocka_unit_test(plans_without_taking),
+        cmocka_unit_test(budgets_of_a_step),
         cmocka_unit_test(keeps_two_steps_in_flight),
         cmocka_unit_test(echoes_every_row_its_own_prompt),
         cmocka_unit_test(resumes_after_a_preemption),
