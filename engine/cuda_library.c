@@ -3,10 +3,29 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
+
+/* The running program's path, links followed. Without /proc it is what the kernel was asked to run. */
+static int find_program(char ret_path[static PATH_BYTES], struct fault *fault)
+{
+    const char *asked = (const char *)getauxval(AT_EXECFN);
+    ssize_t bytes = readlink("/proc/self/exe", ret_path, PATH_BYTES - 1);
+    char *resolved = bytes < 0 && asked ? realpath(asked, NULL) : NULL;
+
+    if (bytes < 0 && !resolved)
+        return fault_errno(fault, "cannot find the folder of the running program");
+    if (resolved)
+        snprintf(ret_path, PATH_BYTES, "%s", resolved);
+    else
+        ret_path[bytes] = '\0';
+    free(resolved);
+    return 0;
+}
 
 int cuda_library_open(const struct backend_ops **ret_ops, struct fault *fault)
 {
@@ -14,11 +33,10 @@ int cuda_library_open(const struct backend_ops **ret_ops, struct fault *fault)
     char binary[PATH_BYTES], path[PATH_BYTES + 64], *slash;
     void *library = NULL;
     const struct backend_ops *ops;
-    ssize_t bytes = readlink("/proc/self/exe", binary, sizeof binary - 1);
+    int r = find_program(binary, fault);
 
-    if (bytes < 0)
-        return fault_errno(fault, "cannot find the folder of the running program");
-    binary[bytes] = '\0';
+    if (r < 0)
+        return r;
     slash = strrchr(binary, '/');
     if (slash)
         slash[1] = '\0';
