@@ -304,6 +304,7 @@ void scheduler_stats_get(const struct scheduler *scheduler, struct scheduler_sta
                                  .failed_total = atomic_load(&p->failed_total),
                                  .rejected_total = atomic_load(&p->rejected_total),
                                  .step_ns_last = atomic_load(&p->step_ns_last),
+                                 .step_ns_total = atomic_load(&p->step_ns_total),
                                  .heartbeat_ns = atomic_load(&p->heartbeat_ns),
                                  .work_waiting = atomic_load(&p->work_waiting),
                                  .device_failed = atomic_load(&p->device_failed),

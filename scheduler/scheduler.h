@@ -48,6 +48,7 @@ struct scheduler_stats {
     uint64_t failed_total;
     uint64_t rejected_total;
     uint64_t step_ns_last;
+    uint64_t step_ns_total;
     uint64_t heartbeat_ns; /* clock_now() of the last finished step, or of when the work came */
     bool work_waiting;     /* something is running or waiting */
     bool device_failed;

@@ -48,7 +48,7 @@ struct planned {
 struct published {
     _Atomic uint64_t running, waiting, pages_total, pages_free, steps_total, prompt_tokens_total,
         generated_tokens_total, preemptions_total, finished_stop_total, finished_length_total,
-        cancelled_total, failed_total, rejected_total, step_ns_last, heartbeat_ns;
+        cancelled_total, failed_total, rejected_total, step_ns_last, step_ns_total, heartbeat_ns;
     atomic_bool work_waiting, device_failed;
     _Atomic double sequences_per_second;
 };

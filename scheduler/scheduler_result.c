@@ -239,6 +239,7 @@ int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
     scheduler_free_sequences(&planned->closed);
     count(&scheduler->published.steps_total, 1);
     atomic_store(&scheduler->published.step_ns_last, step.ended_ns - step.started_ns);
+    count(&scheduler->published.step_ns_total, step.ended_ns - step.started_ns);
     atomic_store(&scheduler->published.heartbeat_ns, clock_now());
     measure_rate(scheduler, clock_now());
     return 0;

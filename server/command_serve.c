@@ -155,8 +155,8 @@ static int start_threads(struct serve *serve, const struct config *config, struc
         return r;
     scheduling.bell_data = server->loop;
     preparing.bell_data = server->loop;
-    if (metrics_open(serve->model_id, engine_limits(serve->engine)->page_tokens, &server->metrics) <
-        0)
+    if (metrics_open(serve->model_id, engine_device_name(serve->engine),
+                     engine_limits(serve->engine)->page_tokens, &server->metrics) < 0)
         return fault_set(fault, E_MEMORY, "no memory for the metrics");
     r = scheduler_open(serve->engine, &scheduling, &server->scheduler, fault);
     if (r < 0)

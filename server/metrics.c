@@ -22,6 +22,7 @@ enum {
     HTTP_ROWS_MAX = 256,
     HTTP_NAME_BYTES = 48,
     LABELS_BYTES_MAX = 2048,
+    DEVICE_LABEL_BYTES_MAX = 256,
 };
 
 /* The bounds are vLLM's, with finer ones below where its first are too coarse for us. */
@@ -56,6 +57,7 @@ enum request_end { END_STOP, END_LENGTH, END_ABORT, END_ERROR, END_COUNT };
 
 struct metrics {
     char labels[LABELS_BYTES_MAX]; /* model_name="...",engine="0" */
+    char device[DEVICE_LABEL_BYTES_MAX];
     uint32_t page_tokens;
     double started_seconds;
     uint64_t requests_finished[END_COUNT];
@@ -353,6 +355,12 @@ static void write_cache_config(const struct view *view, struct buf *text, const 
                (unsigned long long)view->stats->pages_total);
 }
 
+static void write_device(const struct view *view, struct buf *text, const char *name)
+{
+    buf_format(text, "%s{%s,device=\"%s\"} 1\n", name, view->metrics->labels,
+               view->metrics->device);
+}
+
 static void write_build(const struct view *view, struct buf *text, const char *name)
 {
     buf_format(text, "%s{%s,version=\"" WEFT_VERSION "\",commit=\"" WEFT_COMMIT "\"} 1\n", name,
@@ -436,30 +444,38 @@ void metrics_docs(struct buf *text)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static void write_labels(struct metrics *metrics, const char *model_id)
+/* A label's value, cut where there is no room for more. */
+static void put_label(struct buf *labels, const char *value, size_t bytes_max)
+{
+    for (const char *at = value; *at && labels->bytes <= bytes_max; at++) {
+        if (*at == '\\' || *at == '"')
+            buf_byte(labels, '\\');
+        buf_byte(labels, *at == '\n' ? ' ' : *at);
+    }
+}
+
+static void write_labels(struct metrics *metrics, const char *model_id, const char *device)
 {
     struct buf labels;
 
     buf_init_fixed(&labels, metrics->labels, sizeof metrics->labels);
     buf_text(&labels, "model_name=\"");
-    for (const char *at = model_id; *at; at++) {
-        if (*at == '\\' || *at == '"')
-            buf_byte(&labels, '\\');
-        buf_byte(&labels, *at == '\n' ? ' ' : *at);
-        if (labels.bytes > sizeof metrics->labels - 32)
-            break;
-    }
+    put_label(&labels, model_id, sizeof metrics->labels - 32);
     buf_text(&labels, "\",engine=\"0\"");
+    must(!buf_failed(&labels));
+    buf_init_fixed(&labels, metrics->device, sizeof metrics->device);
+    put_label(&labels, device, sizeof metrics->device - 4);
     must(!buf_failed(&labels));
 }
 
-int metrics_open(const char *model_id, uint32_t page_tokens, struct metrics **ret_metrics)
+int metrics_open(const char *model_id, const char *device, uint32_t page_tokens,
+                 struct metrics **ret_metrics)
 {
     struct metrics *metrics = calloc(1, sizeof *metrics);
 
     if (!metrics)
         return -ENOMEM;
-    write_labels(metrics, model_id);
+    write_labels(metrics, model_id, device);
     metrics->page_tokens = page_tokens;
     metrics->started_seconds = process_started();
     *ret_metrics = metrics;

@@ -11,8 +11,10 @@
 
 struct metrics;
 
-/* `page_tokens` is the engine's: tokens in a KV page. Returns 0 or -ENOMEM. */
-int metrics_open(const char *model_id, uint32_t page_tokens, struct metrics **ret_metrics);
+/* `device` is the engine's name of it, `page_tokens` the tokens in a KV page.
+ * Returns 0 or -ENOMEM. */
+int metrics_open(const char *model_id, const char *device, uint32_t page_tokens,
+                 struct metrics **ret_metrics);
 void metrics_close(struct metrics *metrics); /* NULL is fine */
 
 /* One HTTP exchange ended. `route` and `method` are lent; unknown paths are "other". A client that

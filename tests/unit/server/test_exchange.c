@@ -237,7 +237,7 @@ static int start_server(struct fixture *f, struct fault *fault)
     if (r == 0)
         r = loop_open(&hooks, &server->loop, fault);
     if (r == 0)
-        r = metrics_open("fake", 16, &server->metrics);
+        r = metrics_open("fake", "fake", 16, &server->metrics);
     if (r == 0) {
         preparing.context = &server->openai;
         preparing.bell_data = server->loop;

@@ -23,7 +23,7 @@ static struct metrics *open_metrics(void)
 {
     struct metrics *metrics = NULL;
 
-    assert_int_equal(metrics_open("the \"model\"", 16, &metrics), 0);
+    assert_int_equal(metrics_open("the \"model\"", "cuda (\"H\")", 16, &metrics), 0);
     return metrics;
 }
 
@@ -57,6 +57,7 @@ static void test_gauges_and_counters(void **state)
                                     .prompt_tokens_total = UINT64_C(12345678901),
                                     .generated_tokens_total = 7,
                                     .preemptions_total = 2,
+                                    .step_ns_total = UINT64_C(2500000000),
                                     .cancelled_total = 5};
     struct metrics *metrics = open_metrics();
     struct buf text;
@@ -74,6 +75,8 @@ static void test_gauges_and_counters(void **state)
                 5);
     assert_true(value_of(&text, "vllm:cache_config_info" LABELS
                                 ",block_size=\"16\",num_gpu_blocks=\"100\"}") == 1);
+    assert_true(value_of(&text, "weft_device_info" LABELS ",device=\"cuda (\\\"H\\\")\"}") == 1);
+    assert_true(value_of(&text, "weft_busy_seconds_total" LABELS "}") == 2.5);
     assert_true(value_of(&text, "process_resident_memory_bytes") > 100000);
     assert_true(value_of(&text, "process_cpu_seconds_total") >= 0);
     assert_true(value_of(&text, "process_open_fds") >= 3);
