@@ -16,7 +16,7 @@ import threading
 import pytest
 
 import tiny_model
-from weft import BINARY, ROOT
+from weft import BINARY, ROOT, Weft
 
 COMMANDS = (
     "serve generate inspect tokenize detokenize constrain "
@@ -118,6 +118,24 @@ def test_version():
     assert words[0] == "weft" and words[1].count(".") == 2
     assert {"commit", "compiler", "cpu", "gpu"} <= set(words)
     assert weft("--version").stdout == done.stdout
+
+
+def test_the_gpu_is_taken_or_it_is_said_why_not(tiny):
+    """On whatever machine: version, serve, inspect and --device cuda agree."""
+    gpu = weft("version").stdout.decode().splitlines()[-1].split(maxsplit=1)[1]
+    plan = weft("inspect", tiny, "--max-context", "256").stdout.decode()
+    insisting = weft("inspect", tiny, "--max-context", "256", "--device", "cuda")
+    with Weft("--max-context", "256", model=tiny, device="auto") as server:
+        ready = server.wait_log(r"\bready\b")
+        if gpu.startswith("none: "):
+            reason = gpu.removeprefix("none: ")
+            assert reason in server.wait_log("computing_on_cpu") and 'device="cpu ' in ready
+            assert reason in plan and "device: cpu " in plan
+            assert insisting.returncode == 1 and insisting.stderr.decode() == f"weft: {reason}\n"
+        else:
+            assert 'device="cuda ' in ready and "computing_on_cpu" not in "".join(server.lines)
+            assert "device: cuda " in plan and "not on a GPU" not in plan
+            assert insisting.returncode == 0
 
 
 def test_generated_pages_are_the_committed_ones():
