@@ -10,7 +10,8 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* The running program's path, links followed. Without /proc it is what the kernel was asked to run. */
+/* The running program's path, links followed. Without /proc it is what the kernel was asked to
+ * run. */
 static int find_program(char ret_path[static PATH_BYTES], struct fault *fault)
 {
     const char *asked = (const char *)getauxval(AT_EXECFN);

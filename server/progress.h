@@ -31,7 +31,8 @@ void progress_init(struct progress *progress, bool log);
 struct engine_progress progress_engine(struct progress *progress);
 /* A phase of the caller's own that has ended. */
 void progress_phase(struct progress *progress, const char *phase, double seconds);
-/* Why it is the CPU that computes, what memory each part took, and the whole time since progress_init(). */
+/* Why it is the CPU that computes, what memory each part took, and the whole time since
+ * progress_init(). */
 void progress_memory(struct progress *progress, const struct engine *engine);
 /* "98.2 MB"; at most 16 bytes with the NUL. */
 void progress_bytes_print(uint64_t bytes, char *ret_text, uint32_t room);
