@@ -103,6 +103,8 @@ struct backend_ops {
     int (*read_bandwidth)(struct backend *backend, double *ret_bytes_per_second,
                           struct fault *fault);
 
+    /* How often the device was called for what, ever; NULL where that is not counted. */
+    void (*calls)(const struct backend *backend, struct engine_calls *ret_calls);
     /* Why a call returned E_DEVICE, fit to show a user; NULL where that cannot be. */
     const struct fault *(*failure)(const struct backend *backend);
 

@@ -33,7 +33,8 @@ static int open_backend(const struct backend_options *options, struct backend **
     b->options = options->cuda;
     b->progress = options->progress;
     b->trace = options->trace;
-    b->lane_count = options->cuda.streams ? options->cuda.streams : 1;
+    b->decode_lanes = options->cuda.streams ? options->cuda.streams : 1;
+    b->lane_count = b->decode_lanes + options->cuda.prefill_lane;
     must(b->lane_count <= CUDA_LANES_MAX);
     r = cuda_context_open(&b->context, fault);
     if (r == 0)
@@ -79,6 +80,7 @@ static void close_backend(struct backend *b)
     cuda_pinned_release(&b->context, b->pinned);
     cublas_close(b->cublas);
     free(b->row_lanes);
+    free(b->row_prefilled);
     free(b->sampler_memory);
     free(b);
 }
@@ -93,6 +95,18 @@ static const char *describe_backend(struct backend *b)
     snprintf(b->description, sizeof b->description, "cuda (%s%s%s)", b->context.properties.name,
              b->model ? ", " : "", b->model ? type_name(b->type) : "");
     return b->description;
+}
+
+static void calls(const struct backend *b, struct engine_calls *ret_calls)
+{
+    const uint64_t *counts = b->context.calls;
+
+    *ret_calls = (struct engine_calls){.allocations = counts[CUDA_CALL_ALLOCATE],
+                                       .synchronizations = counts[CUDA_CALL_SYNCHRONIZE],
+                                       .event_waits = counts[CUDA_CALL_EVENT_WAIT],
+                                       .copies = counts[CUDA_CALL_COPY],
+                                       .launches = counts[CUDA_CALL_LAUNCH],
+                                       .graphs = counts[CUDA_CALL_GRAPH]};
 }
 
 static const struct fault *failure(const struct backend *b)
@@ -145,8 +159,10 @@ static void set_sizes(struct backend *b, const struct model *m, const struct eng
         b->head_rows = b->tokens_max;
     b->logits_stride = (m->vocabulary + 63) / 64 * 64;
     b->page_bytes = (size_t)m->kv_heads * 2 * CUDA_PAGE_TOKENS * m->head_size * b->element_bytes;
-    b->fuses_rotary =
-        m->head_size % 16 == 0 && m->layers[0].q_norm.rows == 0 && m->layers[0].k_norm.rows == 0;
+    /* Whole tiles of 16 rows to a head, eight pairs of one kind in each. */
+    b->fuses_rotary = m->head_size % 16 == 0 && m->layers[0].q_norm.rows == 0 &&
+                      m->layers[0].k_norm.rows == 0 &&
+                      (m->rope != ROPE_HALVES || m->rope_size % 16 == 0);
     cuda_buckets_list(b);
 }
 
@@ -358,7 +374,8 @@ static int open_host(struct backend *b)
     b->row_lanes = calloc(b->limits.batch.rows, sizeof *b->row_lanes);
     host_sampler_place(&carve, b->limits.vocabulary, NULL);
     b->sampler_memory = aligned_alloc(CARVE_LINE_BYTES, carve.bytes);
-    if (!b->row_lanes || !b->sampler_memory)
+    b->row_prefilled = calloc(b->limits.batch.rows, sizeof *b->row_prefilled);
+    if (!b->row_lanes || !b->row_prefilled || !b->sampler_memory)
         return E_MEMORY;
     carve = (struct carve){.base = b->sampler_memory};
     b->sampler = host_sampler_place(&carve, b->limits.vocabulary, &b->limits);
@@ -434,6 +451,7 @@ __attribute__((visibility("default"))) const struct backend_ops backend_cuda = {
     .load = load,
     .reserve = reserve,
     .read_bandwidth = cuda_read_bandwidth,
+    .calls = calls,
     .failure = failure,
     .begin = cuda_begin,
     .embed = cuda_op_embed,

@@ -141,12 +141,12 @@ static int capture(struct backend *b, struct cuda_lane *lane, uint32_t bucket)
 
 int cuda_buckets_capture(struct backend *b, struct fault *fault)
 {
-    uint32_t total = b->bucket_count * b->lane_count, done = 0;
+    uint32_t total = b->bucket_count * b->decode_lanes, done = 0;
     uint64_t began = clock_now();
     int r = 0;
 
     (void)fault;
-    for (uint32_t i = 0; i < b->lane_count && r == 0; i++)
+    for (uint32_t i = 0; i < b->decode_lanes && r == 0; i++)
         for (uint32_t j = 0; j < b->bucket_count && r == 0; j++) {
             r = capture(b, &b->lanes[i], j);
             done++;

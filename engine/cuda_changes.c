@@ -231,7 +231,7 @@ static uint8_t choose_lane(const struct backend *b)
 {
     uint8_t least = 0;
 
-    for (uint8_t i = 1; i < b->lane_count; i++)
+    for (uint8_t i = 1; i < b->decode_lanes; i++)
         if (b->lanes[i].rows_open < b->lanes[least].rows_open)
             least = i;
     return least;

@@ -23,7 +23,7 @@
 #include "kernels/cuda/kernels.h"
 
 enum {
-    CUDA_LANES_MAX = 4,
+    CUDA_LANES_MAX = 4 + 1, /* one for prompts, where that is asked for */
     CUDA_BUCKETS_MAX = 64,
     CUDA_BIAS_MAX = LOGIT_BIAS_MAX,
     CUDA_CHANGE_SLOTS = 4,
@@ -129,10 +129,11 @@ struct cuda_lane {
     struct CUgraphExec_st *graphs[CUDA_BUCKETS_MAX];
 
     /* The step being enqueued. */
-    bool active;     /* it has tokens here */
-    bool replayed;   /* by a graph: the operations have nothing to do */
-    bool decodes;    /* every token is a row's next: outputs are the tokens, in order */
-    uint32_t tokens; /* padded */
+    bool active;      /* it has tokens here */
+    bool replayed;    /* by a graph: the operations have nothing to do */
+    uint32_t follows; /* steps of the prefill lane that this step's rows come from; 0: none */
+    bool decodes;     /* every token is a row's next: outputs are the tokens, in order */
+    uint32_t tokens;  /* padded */
     uint32_t token_count;
     uint32_t outputs; /* padded */
     uint32_t output_count;
@@ -191,6 +192,8 @@ struct backend {
 
     struct cuda_stream copies;
     uint32_t lane_count;
+    uint32_t decode_lanes;   /* the first ones; with --prefill-lane prompts have the last */
+    uint32_t *row_prefilled; /* host: the prefill lane's steps when the row was last there */
     struct cuda_lane lanes[CUDA_LANES_MAX];
     bool capturing;
     const struct cuda_lane *captured; /* the only lane that operations look at meanwhile */

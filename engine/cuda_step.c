@@ -17,14 +17,17 @@
 
 enum { SPIN_NS = 50 * 1000 };
 
-static struct cuda_lane *lane_of(struct backend *b, uint32_t row)
+/* The lane that a segment runs on: its row's, or the one for prompts. */
+static uint32_t lane_of(const struct backend *b, const struct work_segment *segment)
 {
-    return &b->lanes[b->row_lanes[row]];
+    bool apart = b->lane_count > b->decode_lanes && !segment->decode;
+
+    return apart ? b->decode_lanes : b->row_lanes[segment->row];
 }
 
 /* --- describing ---------------------------------------------------------------------------- */
 
-static void begin_lane(struct backend *b, struct cuda_lane *lane)
+static void begin_lane(struct cuda_lane *lane)
 {
     lane->active = lane->replayed = false;
     lane->decodes = true;
@@ -34,13 +37,13 @@ static void begin_lane(struct backend *b, struct cuda_lane *lane)
     lane->first_decode = 0;
     lane->decode_segments = 0;
     lane->fused_tiles = 0;
-    (void)b;
+    lane->follows = 0;
 }
 
 /* Segments come with prefills first, as the request table lists them. */
 static void describe_segment(struct backend *b, const struct work_segment *segment)
 {
-    struct cuda_lane *lane = lane_of(b, segment->row);
+    struct cuda_lane *lane = &b->lanes[lane_of(b, segment)];
     const struct cuda_step_slot *slot = &lane->slots[lane->steps % CUDA_STEP_SLOTS];
     uint32_t number = lane->first_decode + lane->decode_segments;
 
@@ -60,8 +63,11 @@ static void describe_segment(struct backend *b, const struct work_segment *segme
     lane->token_count += segment->token_count;
     if (segment->decode) {
         lane->decode_segments++;
+        if (b->row_prefilled[segment->row] > lane->follows)
+            lane->follows = b->row_prefilled[segment->row];
         return;
     }
+    b->row_prefilled[segment->row] = b->lane_count > b->decode_lanes ? lane->steps + 1 : 0;
     lane->decodes = false;
     lane->first_decode++;
     for (uint32_t first = 0; first < segment->token_count; first += CUDA_PREFILL_TILE)
@@ -69,32 +75,30 @@ static void describe_segment(struct backend *b, const struct work_segment *segme
             (struct cuda_prefill_tile){.segment = number, .first = first};
 }
 
-/* Where the work's token lies among its lane's. Outputs come in the order of segments. */
-static uint32_t lane_token(struct backend *b, const struct work_output *output, uint32_t *segment)
+/* Where a token of the work's segment `segment` lies among its lane's. */
+static uint32_t lane_token(const struct backend *b, uint32_t token, uint32_t segment)
 {
-    const struct work *work = b->work;
+    const struct work_segment *segments = b->work->segments;
     uint32_t before = 0;
-    uint8_t lane = b->row_lanes[output->row];
 
-    while (work->segments[*segment].row != output->row)
-        ++*segment;
     if (b->lane_count == 1)
-        return output->token;
-    for (uint32_t i = 0; i < *segment; i++)
-        if (b->row_lanes[work->segments[i].row] == lane)
-            before += work->segments[i].token_count;
-    return before + output->token - work->segments[*segment].first_token;
+        return token;
+    for (uint32_t i = 0; i < segment; i++)
+        if (lane_of(b, &segments[i]) == lane_of(b, &segments[segment]))
+            before += segments[i].token_count;
+    return before + token - segments[segment].first_token;
 }
 
-static void describe_output(struct backend *b, const struct work_output *output, uint32_t *segment)
+/* Of the work's segment `segment`. */
+static void describe_output(struct backend *b, const struct work_output *output, uint32_t segment)
 {
-    struct cuda_lane *lane = lane_of(b, output->row);
+    struct cuda_lane *lane = &b->lanes[lane_of(b, &b->work->segments[segment])];
     const struct cuda_step_slot *slot = &lane->slots[lane->steps % CUDA_STEP_SLOTS];
     struct cuda_pending *pending = &lane->pending[lane->steps % CUDA_STEP_SLOTS];
     const struct request_row *row = request_table_row(b->table, output->row);
 
     slot->outputs[lane->output_count] =
-        (struct cuda_output){.token = lane_token(b, output, segment),
+        (struct cuda_output){.token = lane_token(b, output->token, segment),
                              .row = output->row,
                              .position = row->position + 1,
                              .generated = row->generated,
@@ -111,11 +115,14 @@ static void describe(struct backend *b)
     uint32_t segment = 0;
 
     for (uint32_t i = 0; i < b->lane_count; i++)
-        begin_lane(b, &b->lanes[i]);
+        begin_lane(&b->lanes[i]);
     for (uint32_t i = 0; i < b->work->segment_count; i++)
         describe_segment(b, &b->work->segments[i]);
-    for (uint32_t i = 0; i < b->work->output_count; i++)
-        describe_output(b, &b->work->outputs[i], &segment);
+    for (uint32_t i = 0; i < b->work->output_count; i++) { /* in the order of segments */
+        while (b->work->segments[segment].row != b->work->outputs[i].row)
+            segment++;
+        describe_output(b, &b->work->outputs[i], segment);
+    }
     for (uint32_t i = 0; i < b->lane_count; i++) {
         struct cuda_lane *lane = &b->lanes[i];
 
@@ -155,6 +162,27 @@ static void choose_path(struct backend *b, struct cuda_lane *lane)
         cuda_op_prepare(b, lane);
 }
 
+/* Between the lane for prompts and the others: it comes after the changes, which were made on the
+ * rows' own lanes; rows that it read in come after it. */
+static void order_prefill(struct backend *b)
+{
+    struct cuda_lane *prefill = &b->lanes[b->decode_lanes];
+
+    if (b->lane_count == b->decode_lanes)
+        return;
+    for (uint32_t i = 0; i < b->decode_lanes; i++) {
+        const struct cuda_lane *lane = &b->lanes[i];
+
+        if (prefill->active) {
+            cuda_note(b, cuda_event_record(&lane->stream, b->ordered));
+            cuda_note(b, cuda_stream_wait(&prefill->stream, b->ordered));
+        }
+        if (lane->follows > prefill->completed)
+            cuda_note(b, cuda_stream_wait(&lane->stream,
+                                          prefill->done[(lane->follows - 1) % CUDA_STEP_SLOTS]));
+    }
+}
+
 int cuda_begin(struct backend *b, const struct model *model, struct work *work)
 {
     bool whole = true;
@@ -166,6 +194,7 @@ int cuda_begin(struct backend *b, const struct model *model, struct work *work)
     cuda_note(b, cuda_trace_step(b));
     cuda_note(b, cuda_changes_apply(b, work->batch));
     describe(b);
+    order_prefill(b);
     for (uint32_t i = 0; i < b->lane_count && b->result == 0; i++) {
         struct cuda_lane *lane = &b->lanes[i];
 

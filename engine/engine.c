@@ -632,6 +632,13 @@ const char *engine_model_name(const struct engine *engine)
     return engine->model->name;
 }
 
+bool engine_calls(const struct engine *engine, struct engine_calls *ret_calls)
+{
+    if (engine->ops->calls)
+        engine->ops->calls(engine->backend, ret_calls);
+    return engine->ops->calls != NULL;
+}
+
 const char *engine_device_note(const struct engine *engine)
 {
     return engine->device_note.code < 0 ? engine->device_note.message : "";

@@ -143,6 +143,18 @@ const struct gguf *engine_gguf(const struct engine *engine);
 int engine_tokenizer(const struct engine *engine, const struct tokenizer **ret_tokenizer,
                      struct fault *fault);
 
+/* How often the device was called, ever: what tests of the decode loop look at. */
+struct engine_calls {
+    uint64_t allocations;      /* memory taken or given back */
+    uint64_t synchronizations; /* the host waited for a stream or the device */
+    uint64_t event_waits;      /* the host slept until a step was done */
+    uint64_t copies;
+    uint64_t launches; /* kernels one by one */
+    uint64_t graphs;   /* replays */
+};
+/* false: this device does not count. */
+bool engine_calls(const struct engine *engine, struct engine_calls *ret_calls);
+
 enum step_row_state {
     STEP_ROW_IDLE,    /* had ended before this step: nothing to read */
     STEP_ROW_PARTIAL, /* a prefill chunk that was not the last: no token */

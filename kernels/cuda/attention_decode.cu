@@ -105,7 +105,7 @@ struct heads {
     }
 };
 
-/* --- the copying warp ----------------------------------------------------------------------- */
+/* --- the copying warp ---------------------------------------------------------------------- */
 
 #if HAS_BULK_COPY
 constexpr int BARRIER_START = 2;
@@ -178,7 +178,7 @@ __device__ __forceinline__ void produce(const struct cuda_attention &args, const
 }
 #endif
 
-/* --- the computing warps -------------------------------------------------------------------- */
+/* --- the computing warps ------------------------------------------------------------------- */
 
 /* A part's result, or several parts' so far: of one head, two elements. */
 struct partial {
@@ -714,7 +714,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         consume<T, SIZE, TILES>(args, plan, room, stages, merge_heads);
 }
 
-/* --- launching ------------------------------------------------------------------------------ */
+/* --- launching ----------------------------------------------------------------------------- */
 
 template <class T, int SIZE, int TILES>
 static int decode(const struct cuda_stream *stream, const struct cuda_attention *args,

@@ -55,7 +55,7 @@ template <int PENDING> __device__ __forceinline__ void copies_wait()
     __syncthreads();
 }
 
-/* --- one block's work ----------------------------------------------------------------------- */
+/* --- one block's work ---------------------------------------------------------------------- */
 
 /* HEADS: of a block. Each warp has HEADS tiles of 16 rows, all of the same head. */
 template <class T, int SIZE, int HEADS> struct tile_worker {
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(THREADS)
         worker.run();
 }
 
-/* --- launching ------------------------------------------------------------------------------ */
+/* --- launching ----------------------------------------------------------------------------- */
 
 template <class T, int SIZE, int HEADS>
 static int prefill(const struct cuda_stream *stream, const struct cuda_attention *args,

@@ -196,6 +196,16 @@ __device__ __forceinline__ uint4 load_matrices_transposed(uint32_t address)
     return r;
 }
 
+/* Lane l has row l / 4, columns 2 (l % 4) and the next, of an 8x8 matrix of 16-bit elements; it
+ * gets the same place of the transposed one. */
+__device__ __forceinline__ uint32_t transposed_matrix(uint32_t pair)
+{
+    uint32_t r;
+
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(pair));
+    return r;
+}
+
 /* --- barriers in shared memory and bulk copies (9.0) --------------------------------------- */
 
 #if HAS_BULK_COPY
@@ -269,13 +279,16 @@ __device__ __forceinline__ uint64_t policy_evict_normal()
     return policy;
 }
 
+#endif
+
 /* What plain stores wrote becomes visible to bulk copies (issue it on both sides of the hand-over).
  */
 __device__ __forceinline__ void bulk_fence()
 {
+#if HAS_BULK_COPY
     asm volatile("fence.proxy.async;" ::: "memory");
-}
 #endif
+}
 
 /* A barrier of `threads` threads of the block; ids 1 to 15. */
 __device__ __forceinline__ void named_barrier(int id, int threads)

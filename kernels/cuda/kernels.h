@@ -316,7 +316,7 @@ int cuda_swiglu(const struct cuda_stream *stream, enum dtype type, uint32_t toke
 /* --- fused products of few rows (skinny.cu; capability 9.0, bf16 and f16) ------------------ */
 
 enum {
-    CUDA_SKINNY_TOKENS = 32,
+    CUDA_SKINNY_TOKENS = 16,
     CUDA_SKINNY_OUTPUTS = 64,  /* weights are padded to multiples of this many rows */
     CUDA_SKINNY_COLUMNS = 128, /* and columns */
 };
@@ -351,7 +351,7 @@ struct cuda_skinny {
 };
 static inline uint32_t cuda_skinny_tiles(uint32_t tokens)
 {
-    return tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
+    return tokens <= 8 ? 1 : 2;
 }
 /* Zeroed once by the caller; `outputs` is the largest of the model's products. */
 uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t outputs);

@@ -9,6 +9,11 @@ namespace
 
 constexpr int THREADS = 256;
 
+/* Neighbours that are moved at once. */
+template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Elements {
+    T v[COUNT];
+};
+
 /* --- embedding ----------------------------------------------------------------------------- */
 
 /* A block a token: the residual, the rotary table and, for the fused products, x in fragments with
@@ -58,17 +63,30 @@ template <class T>
 __global__ void norm(const struct cuda_rows rows, const float *gamma,
                      const struct cuda_output *outputs, T *x)
 {
+    using Four = Elements<T, 4>;
     __shared__ float sums[33];
     const uint32_t token = outputs ? outputs[blockIdx.x].token : blockIdx.x;
     const float *from = rows.residual + (size_t)token * rows.width;
     T *to = x + (size_t)blockIdx.x * rows.width;
+    const uint32_t fours = rows.width % 4 == 0 ? rows.width / 4 : 0;
     float sum = 0.0f;
 
-    for (uint32_t i = threadIdx.x; i < rows.width; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < fours; i += THREADS) {
+        const float4 v = reinterpret_cast<const float4 *>(from)[i];
+        sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    }
+    for (uint32_t i = fours * 4 + threadIdx.x; i < rows.width; i += THREADS)
         sum += from[i] * from[i];
     sum = block_sum(sum, sums);
     const float scale = rsqrtf(sum / (float)rows.width + rows.epsilon);
-    for (uint32_t i = threadIdx.x; i < rows.width; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < fours; i += THREADS) {
+        const float4 v = reinterpret_cast<const float4 *>(from)[i];
+        const float4 g = reinterpret_cast<const float4 *>(gamma)[i];
+        reinterpret_cast<Four *>(to)[i] =
+            Four{from_float<T>(v.x * scale * g.x), from_float<T>(v.y * scale * g.y),
+                 from_float<T>(v.z * scale * g.z), from_float<T>(v.w * scale * g.w)};
+    }
+    for (uint32_t i = fours * 4 + threadIdx.x; i < rows.width; i += THREADS)
         to[i] = from_float<T>(from[i] * scale * gamma[i]);
 }
 
@@ -123,16 +141,24 @@ template <class T> __global__ void finish_qkv(const struct cuda_qkv a)
 
 /* --- SwiGLU -------------------------------------------------------------------------------- */
 
-template <class T> __global__ void swiglu(uint32_t ffn, const T *gate_up, T *x)
+/* A thread has COUNT neighbours. */
+template <class T, int COUNT> __global__ void swiglu(uint32_t ffn, const T *gate_up, T *x)
 {
-    const T *gate = gate_up + (size_t)blockIdx.y * 2 * ffn, *up = gate + ffn;
-    T *to = x + (size_t)blockIdx.y * ffn;
+    using Group = Elements<T, COUNT>;
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x, groups = ffn / COUNT;
+    const Group *row = reinterpret_cast<const Group *>(gate_up + (size_t)blockIdx.y * 2 * ffn);
 
-    for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < ffn; i += gridDim.x * THREADS) {
-        float g = to_float(gate[i]);
+    if (i >= groups)
+        return;
+    const Group gate = row[i], up = row[groups + i];
+    Group hidden;
+#pragma unroll
+    for (int e = 0; e < COUNT; e++) {
+        float g = to_float(gate.v[e]);
 
-        to[i] = from_float<T>(g / (1.0f + __expf(-g)) * to_float(up[i]));
+        hidden.v[e] = from_float<T>(g / (1.0f + __expf(-g)) * to_float(up.v[e]));
     }
+    reinterpret_cast<Group *>(x + (size_t)blockIdx.y * ffn)[i] = hidden;
 }
 
 /* --- by type ------------------------------------------------------------------------------- */
@@ -155,14 +181,24 @@ int launch_qkv(const struct cuda_stream *stream, const struct cuda_qkv *a, bool 
     return launch(stream, grid, finish_qkv<T>, *a);
 }
 
-template <class T>
+template <class T, int COUNT>
 int launch_swiglu(const struct cuda_stream *stream, uint32_t tokens, uint32_t ffn,
                   const void *gate_up, void *x)
 {
-    const uint32_t blocks = (ffn + THREADS - 1) / THREADS;
+    const uint32_t blocks = (ffn / COUNT + THREADS - 1) / THREADS;
 
-    return launch(stream, cuda_grid{blocks, tokens, 1, THREADS, 0, false}, swiglu<T>, ffn,
+    return launch(stream, cuda_grid{blocks, tokens, 1, THREADS, 0, false}, swiglu<T, COUNT>, ffn,
                   static_cast<const T *>(gate_up), static_cast<T *>(x));
+}
+
+template <class T>
+int choose_swiglu(const struct cuda_stream *stream, uint32_t tokens, uint32_t ffn,
+                  const void *gate_up, void *x)
+{
+    constexpr int MOST = 16 / sizeof(T);
+
+    return ffn % MOST == 0 ? launch_swiglu<T, MOST>(stream, tokens, ffn, gate_up, x)
+                           : launch_swiglu<T, 1>(stream, tokens, ffn, gate_up, x);
 }
 
 template <class T>
@@ -200,7 +236,7 @@ extern "C" int cuda_qkv(const struct cuda_stream *stream, const struct cuda_qkv 
 extern "C" int cuda_swiglu(const struct cuda_stream *stream, enum dtype type, uint32_t tokens,
                            uint32_t ffn, const void *gate_up, void *x)
 {
-    return type == DT_BF16  ? launch_swiglu<bf16>(stream, tokens, ffn, gate_up, x)
-           : type == DT_F16 ? launch_swiglu<f16>(stream, tokens, ffn, gate_up, x)
-                            : launch_swiglu<float>(stream, tokens, ffn, gate_up, x);
+    return type == DT_BF16  ? choose_swiglu<bf16>(stream, tokens, ffn, gate_up, x)
+           : type == DT_F16 ? choose_swiglu<f16>(stream, tokens, ffn, gate_up, x)
+                            : choose_swiglu<float>(stream, tokens, ffn, gate_up, x);
 }

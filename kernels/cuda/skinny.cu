@@ -2,7 +2,7 @@
  *
  *     y[token][output] = scale[token] * sum over columns of w[output][column] x[token][column]
  *
- * for 1 to 32 tokens, where the time is that of reading w once. Weights are the `a` operand of the
+ * for 1 to 16 tokens, where the time is that of reading w once. Weights are the `a` operand of the
  * matrix instruction (16 outputs), tokens the `b` operand (tiles of 8), so 1 to 8 tokens cost the
  * same. The design, and where its numbers were measured (one H200, a step of an 8B model):
  *
@@ -22,6 +22,8 @@
  * there yet, the owner stores its own sum too and whoever is last finishes the tile: nobody waits
  * for a block that may not have started. The order of additions is the same either way.
  *
+ * From about 20 tokens on cuBLAS is faster, although it needs kernels of its own for the rest.
+ *
  * RMSNorm is folded in: x is residual * gamma, and 1 / rms a factor of the token, from sums of
  * squares that the kernel before left by tiles of 16 outputs. */
 #include "kernels/cuda/common.cuh"
@@ -33,13 +35,17 @@ namespace
 constexpr int TILE_OUTPUTS = CUDA_SKINNY_OUTPUTS;
 constexpr int CHUNK = CUDA_SKINNY_COLUMNS;
 constexpr int BLOCK_BYTES = TILE_OUTPUTS * CHUNK * 2;
+constexpr uint32_t NO_TILE = 0xffffffffu;
 constexpr int COMPUTE_WARPS = 8;
 constexpr int COMPUTE_THREADS = COMPUTE_WARPS * 32;
 constexpr int THREADS = COMPUTE_THREADS + 32;
 constexpr int ROW_WARPS = TILE_OUTPUTS / 16;      /* 4 */
 constexpr int HALVES = COMPUTE_WARPS / ROW_WARPS; /* 2 */
 constexpr int STEPS = CHUNK / 16 / HALVES;        /* matrix instructions of a warp in a block */
-constexpr int COPIES_AHEAD = 3;                   /* stages on the way at once: 48 KB */
+#ifndef SKINNY_COPIES_AHEAD
+#define SKINNY_COPIES_AHEAD 4
+#endif
+constexpr int COPIES_AHEAD = SKINNY_COPIES_AHEAD; /* stages on the way at once: 48 KB */
 constexpr int SHARED_BYTES = 113 * 1024;          /* half a multiprocessor's */
 constexpr float F16_MOST = 65504.0f;
 
@@ -60,6 +66,7 @@ struct Product {
     uint32_t outputs;
     uint32_t chunks; /* of a tile's columns */
     uint32_t units;  /* blocks of the whole weight */
+    uint32_t each, extra;
     const float *squares;
     uint32_t squares_count;
     float width, epsilon;
@@ -74,18 +81,27 @@ struct Product {
     struct cuda_qkv qkv;
 };
 
+/* Units are dealt out in order, `each` to a block and one more to the first `extra` blocks. */
 __device__ __forceinline__ uint32_t first_unit(const Product &p, uint32_t block)
 {
-    return (uint32_t)((uint64_t)p.units * block / gridDim.x);
+    return block * p.each + min(block, p.extra);
 }
 
-template <class T> __device__ __forceinline__ T saturated(float v)
+__device__ __forceinline__ uint32_t block_of(const Product &p, uint32_t unit)
 {
-    return from_float<T>(v);
+    uint32_t longer = p.extra * (p.each + 1);
+
+    return unit < longer ? unit / (p.each + 1) : p.extra + (unit - longer) / p.each;
 }
-template <> __device__ __forceinline__ f16 saturated<f16>(float v)
+
+/* Within the type's range. */
+template <class T> __device__ __forceinline__ float saturated(float v)
 {
-    return __float2half(fminf(fmaxf(v, -F16_MOST), F16_MOST));
+    return v;
+}
+template <> __device__ __forceinline__ float saturated<f16>(float v)
+{
+    return fminf(fmaxf(v, -F16_MOST), F16_MOST);
 }
 
 /* --- one warp's 16 outputs of a finished tile ---------------------------------------------- */
@@ -118,26 +134,39 @@ __device__ __forceinline__ void finish_logits(const Product &p, const Place &at,
     finish_plain<float>(p, at, v);
 }
 
+/* The sums of 16 columns as the next product's b operand: what lane l holds of it is token l / 4,
+ * columns 2 (l % 4), the next, and those eight on: two transposed matrices. Tokens beyond the
+ * step's are written too; nobody reads what becomes of them. */
+template <class T, int TILES>
+__device__ __forceinline__ void store_fragment(void *x, const Place &at, const float (&v)[4])
+{
+    uint2 fragment;
+
+    fragment.x = transposed_matrix(pack_pair<T>(saturated<T>(v[0]), saturated<T>(v[1])));
+    fragment.y = transposed_matrix(pack_pair<T>(saturated<T>(v[2]), saturated<T>(v[3])));
+    reinterpret_cast<uint2 *>(x)[(at.row_tile * TILES + at.token / 8) * 32 + threadIdx.x % 32] =
+        fragment;
+}
+
 template <class T, int TILES>
 __device__ __forceinline__ void finish_residual(const Product &p, const Place &at,
                                                 const float (&v)[4], const float (&before)[4])
 {
-    float square[2] = {0.0f, 0.0f};
+    float square[2] = {0.0f, 0.0f}, x[4];
 
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         uint32_t token = at.token + (e & 1), output = at.output + (e >> 1) * 8;
-        if (token < p.tokens && output < p.outputs) {
-            float after = before[e] + v[e];
+        float after = before[e] + v[e];
+
+        if (token < p.tokens && output < p.outputs)
             __stcg(p.residual + (size_t)token * p.outputs + output, after);
-            if (p.next_gamma)
-                static_cast<T *>(p.next_x)[cuda_fragment(token, output, TILES)] =
-                    saturated<T>(after * p.next_gamma[output]);
-            square[e & 1] += after * after;
-        }
+        x[e] = p.next_gamma && output < p.outputs ? after * p.next_gamma[output] : 0.0f;
+        square[e & 1] += after * after;
     }
     if (!p.next_gamma)
         return;
+    store_fragment<T, TILES>(p.next_x, at, x);
 #pragma unroll
     for (int distance = 4; distance < 32; distance *= 2) {
         square[0] += __shfl_xor_sync(ALL_LANES, square[0], distance);
@@ -152,72 +181,134 @@ __device__ __forceinline__ void finish_residual(const Product &p, const Place &a
     }
 }
 
-/* Packed rows: 8 gates, then their 8 ups. */
+/* Packed rows: 8 gates, then their 8 ups: half of a fragment. */
 template <class T, int TILES>
 __device__ __forceinline__ void finish_swiglu(const Product &p, const Place &at,
                                               const float (&v)[4])
 {
-    uint32_t column = at.row_tile * 8 + at.output % 8;
+    float hidden[2];
 
-    if (column >= p.outputs / 2)
-        return;
 #pragma unroll
     for (int e = 0; e < 2; e++)
-        if (at.token + e < p.tokens)
-            static_cast<T *>(p.next_x)[cuda_fragment(at.token + e, column, TILES)] =
-                saturated<T>(v[e] / (1.0f + __expf(-v[e])) * v[2 + e]);
+        hidden[e] = saturated<T>(v[e] / (1.0f + __expf(-v[e])) * v[2 + e]);
+    uint32_t pair = transposed_matrix(pack_pair<T>(hidden[0], hidden[1]));
+    uint32_t fragment = at.row_tile / 2 * TILES + at.token / 8;
+
+    reinterpret_cast<uint32_t *>(
+        p.next_x)[(fragment * 32 + threadIdx.x % 32) * 2 + at.row_tile % 2] = pair;
 }
 
-/* Packed rows of q and k: the first elements of eight pairs, then their second ones (cuda_pack). */
+/* Where the tile's 16 rows belong: a head is whole tiles. */
+struct Heads {
+    uint32_t part; /* 0 q, 1 k, 2 v; 3: padding */
+    uint32_t head;
+    uint32_t row; /* of the tile in its head */
+};
+__device__ __forceinline__ Heads heads_of(const struct cuda_qkv &q, uint32_t row_tile)
+{
+    const uint32_t q_rows = q.heads * q.head_size, kv_rows = q.kv_heads * q.head_size;
+    uint32_t row = row_tile * 16, part = 0;
+
+    if (row >= q_rows) {
+        part = 1 + (row - q_rows) / kv_rows;
+        row = (row - q_rows) % kv_rows;
+    }
+    return Heads{part < 3 ? part : 3, row / q.head_size, row % q.head_size};
+}
+
+/* Packed rows of q and k: the first elements of eight pairs, then their second ones (cuda_pack).
+ * `turns` are cosine and sine of the two tokens, `slots` their places in the pages. Two neighbours
+ * are stored at once: a pair's own where pairs are neighbours, else those of two lanes. */
 template <class T>
-__device__ __forceinline__ void finish_qkv(const Product &p, const Place &at, const float (&v)[4])
+__device__ __forceinline__ void finish_qkv(const Product &p, const Place &at, const float (&v)[4],
+                                           const float (&turns)[4], const uint32_t *slots)
 {
     const struct cuda_qkv &q = p.qkv;
-    const uint32_t q_rows = q.heads * q.head_size, kv_rows = q.kv_heads * q.head_size;
-    uint32_t tile_row = at.row_tile * 16; /* a head is whole tiles */
-    uint32_t within = at.output % 8, rotated = tile_row < q_rows + kv_rows;
-    uint32_t head_row = tile_row < q_rows ? tile_row : tile_row - q_rows;
-    uint32_t head = head_row / q.head_size, first, second, pair = 0;
+    const Heads heads = heads_of(q, at.row_tile);
+    const uint32_t within = at.output % 8, half = q.rotary.size / 2;
+    uint32_t first = heads.row + within, second = first + 8;
+    bool neighbours = false;
 
-    if (tile_row >= q_rows + 2 * kv_rows)
+    if (heads.part == 3)
         return;
-    if (rotated) {
-        pair = head_row % q.head_size / 2 + within;
+    if (heads.part < 2) {
+        uint32_t pair = heads.row / 2 + within;
+
         pair_elements(q.rotary, pair, &first, &second);
-    } else {
-        head_row = tile_row - q_rows - kv_rows;
-        head = head_row / q.head_size;
-        first = head_row % q.head_size + within;
-        second = first + 8;
+        neighbours = !q.rotary.halves || pair >= half;
     }
-    float bias_first = 0.0f, bias_second = 0.0f;
+    float bias[2] = {0.0f, 0.0f};
     if (q.bias) {
-        uint32_t base = tile_row - head_row % q.head_size;
-        bias_first = q.bias[base + first];
-        bias_second = q.bias[base + second];
+        uint32_t base = at.row_tile * 16 - heads.row;
+        bias[0] = q.bias[base + first];
+        bias[1] = q.bias[base + second];
     }
+    const bool odd = within & 1;
+    const uint32_t element = neighbours || !odd ? first : second - 1;
+    const uint32_t chunk = element * sizeof(T) / 16, head_bytes = q.head_size * sizeof(T);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        uint32_t token = at.token + e;
-        struct cuda_token placed;
-        float a = v[e] + bias_first, b = v[2 + e] + bias_second;
+        float a = v[e] + bias[0], b = v[2 + e] + bias[1];
 
-        if (token >= p.tokens)
-            continue;
-        placed = q.rows.placed[token];
-        if (placed.row == CUDA_ROW_NONE)
-            continue;
-        if (rotated)
-            rotate(q.rotary, token, pair, &a, &b);
-        if (tile_row < q_rows) {
-            T *out = static_cast<T *>(q.q) + (size_t)token * q_rows + head * q.head_size;
-            out[first] = from_float<T>(a);
-            out[second] = from_float<T>(b);
-        } else {
-            store_kv<T>(q, placed, head, !rotated, first, a);
-            store_kv<T>(q, placed, head, !rotated, second, b);
+        if (heads.part < 2) {
+            float turned = a * turns[2 * e] - b * turns[2 * e + 1];
+            b = a * turns[2 * e + 1] + b * turns[2 * e];
+            a = turned;
         }
+        if (!neighbours) {
+            float other = __shfl_xor_sync(ALL_LANES, odd ? a : b, 4);
+            if (odd)
+                a = other;
+            else
+                b = other;
+        }
+        if (slots[e] == CUDA_ROW_NONE)
+            continue;
+        const uint32_t place = slots[e] % CUDA_PAGE_TOKENS;
+        uint8_t *to = heads.part == 0
+                          ? static_cast<uint8_t *>(q.q) +
+                                ((size_t)(at.token + e) * q.heads + heads.head) * head_bytes +
+                                element * sizeof(T)
+                          : static_cast<uint8_t *>(q.pages) +
+                                cuda_kv_block(slots[e] / CUDA_PAGE_TOKENS, q.kv_heads, heads.head,
+                                              heads.part - 1, head_bytes) +
+                                (size_t)place * head_bytes +
+                                cuda_kv_chunk(chunk, head_bytes / 16, place) * 16 +
+                                element * sizeof(T) % 16;
+        *reinterpret_cast<uint32_t *>(to) = pack_pair<T>(a, b);
     }
+}
+
+/* Where the keys and values of the lane's tokens belong: page x CUDA_PAGE_TOKENS + place; tokens
+ * beyond the step's and padding: CUDA_ROW_NONE. Again all loads of a kind at once. */
+template <int TILES>
+__device__ __forceinline__ void find_slots(const Product &p, uint32_t (&slots)[TILES][2])
+{
+    struct cuda_token placed[TILES][2];
+
+#pragma unroll
+    for (int j = 0; j < TILES; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            uint32_t token = j * 8 + threadIdx.x % 4 * 2 + e;
+
+            placed[j][e].row = CUDA_ROW_NONE;
+            if (token < p.tokens)
+                placed[j][e] = p.qkv.rows.placed[token];
+        }
+#pragma unroll
+    for (int j = 0; j < TILES; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const struct cuda_token &token = placed[j][e];
+
+            slots[j][e] = CUDA_ROW_NONE;
+            if (token.row != CUDA_ROW_NONE)
+                slots[j][e] = p.qkv.page_table[(size_t)token.row * p.qkv.pages_per_row +
+                                               token.position / CUDA_PAGE_TOKENS] *
+                                  CUDA_PAGE_TOKENS +
+                              token.position % CUDA_PAGE_TOKENS;
+        }
 }
 
 /* --- the kernel ---------------------------------------------------------------------------- */
@@ -237,7 +328,8 @@ __device__ __forceinline__ void copy_blocks(const Product &p, const Ring &ring, 
     constexpr int STAGES = STAGE_COUNT<TILES>, BYTES = STAGE_BYTES<TILES>;
     constexpr uint32_t X_BYTES = CHUNK * TILES * 16;
     const uint64_t once = policy_evict_first(), often = policy_evict_normal();
-    uint32_t first_count = min((uint32_t)COPIES_AHEAD, end - begin);
+    constexpr uint32_t AHEAD = COPIES_AHEAD < STAGES ? COPIES_AHEAD : STAGES;
+    const uint32_t first_count = min(AHEAD, end - begin);
 
     auto copy_weights = [&](uint32_t unit, uint32_t stage) {
         barrier_expect(ring.full + stage, BYTES);
@@ -256,7 +348,7 @@ __device__ __forceinline__ void copy_blocks(const Product &p, const Ring &ring, 
     for (uint32_t i = 0; i < first_count; i++)
         copy_x(begin + i, i);
     for (uint32_t i = first_count; i < end - begin; i++) {
-        uint32_t stage = i % STAGES, ahead = i - COPIES_AHEAD;
+        uint32_t stage = i % STAGES, ahead = i - AHEAD;
 
         barrier_wait(ring.full + ahead % STAGES, ahead / STAGES & 1);
         barrier_wait(ring.empty + stage, (i / STAGES & 1) ^ 1);
@@ -266,19 +358,30 @@ __device__ __forceinline__ void copy_blocks(const Product &p, const Ring &ring, 
 #endif
 }
 
-/* 1 / rms of each token, from sums by tiles added in order of lanes. */
-__device__ __forceinline__ void find_scales(const Product &p, float *scales)
+/* 1 / rms of each token, from sums by tiles. A warp has every eighth token; its loads are all on
+ * the way before the first is needed: one after another they would cost more than the product. */
+template <int TILES> __device__ __forceinline__ void find_scales(const Product &p, float *scales)
 {
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = p.squares_count;
+    float sums[TILES] = {};
 
-    for (uint32_t token = warp; token < p.tokens; token += COMPUTE_WARPS) {
-        float sum = 0.0f;
+    for (uint32_t base = lane; base < count; base += 256) {
+#pragma unroll
+        for (int step = 0; step < 8; step++)
+#pragma unroll
+            for (int j = 0; j < TILES; j++) {
+                uint32_t token = j * COMPUTE_WARPS + warp, i = base + step * 32;
 
-        for (uint32_t i = lane; i < p.squares_count; i += 32)
-            sum += __ldcg(p.squares + (size_t)token * p.squares_count + i);
-        sum = warp_sum(sum);
+                if (token < p.tokens && i < count)
+                    sums[j] += __ldcg(p.squares + (size_t)token * count + i);
+            }
+    }
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+        float sum = warp_sum(sums[j]);
+
         if (lane == 0)
-            scales[token] = rsqrtf(sum / p.width + p.epsilon);
+            scales[j * COMPUTE_WARPS + warp] = rsqrtf(sum / p.width + p.epsilon);
     }
 }
 
@@ -358,23 +461,42 @@ template <class T, int TILES, int KIND> struct Sums {
 
         return Place{row_tile, row_tile * 16 + lane / 4, j * 8u + lane % 4 * 2};
     }
-    __device__ __forceinline__ void load_residual(const Product &p, uint32_t tile,
-                                                  uint32_t row_warp)
+    /* What finishing the tile will need from memory: the residual before, or the tokens' turns. */
+    __device__ __forceinline__ void load_ahead(const Product &p, uint32_t tile, uint32_t row_warp)
     {
+        Heads heads = {};
+
+        if constexpr (KIND == CUDA_SKINNY_QKV)
+            heads = heads_of(p.qkv, tile * ROW_WARPS + row_warp);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             Place at = place(tile, row_warp, j);
+
+            if constexpr (KIND == CUDA_SKINNY_QKV) {
+                uint32_t pair = heads.row / 2 + at.output % 8, pairs = p.qkv.rotary.size / 2;
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                uint32_t token = at.token + (e & 1), output = at.output + (e >> 1) * 8;
-                v[j][e] = token < p.tokens && output < p.outputs
-                              ? __ldcg(p.residual + (size_t)token * p.outputs + output)
-                              : 0.0f;
+                for (int e = 0; e < 2; e++) {
+                    float2 turn = make_float2(1.0f, 0.0f);
+                    if (heads.part < 2 && pair < pairs && at.token + e < p.tokens)
+                        turn = __ldcg(reinterpret_cast<const float2 *>(p.qkv.rotary.table) +
+                                      (size_t)(at.token + e) * pairs + pair);
+                    v[j][2 * e] = turn.x;
+                    v[j][2 * e + 1] = turn.y;
+                }
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    uint32_t token = at.token + (e & 1), output = at.output + (e >> 1) * 8;
+                    v[j][e] = token < p.tokens && output < p.outputs
+                                  ? __ldcg(p.residual + (size_t)token * p.outputs + output)
+                                  : 0.0f;
+                }
             }
         }
     }
     __device__ __forceinline__ void finish(const Product &p, uint32_t tile, uint32_t row_warp,
-                                           const float *scales, const Sums &before)
+                                           const float *scales, const Sums &ahead,
+                                           const uint32_t (&slots)[TILES][2])
     {
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
@@ -392,97 +514,133 @@ template <class T, int TILES, int KIND> struct Sums {
             else if constexpr (KIND == CUDA_SKINNY_LOGITS)
                 finish_logits(p, at, v[j]);
             else if constexpr (KIND == CUDA_SKINNY_RESIDUAL)
-                finish_residual<T, TILES>(p, at, v[j], before.v[j]);
+                finish_residual<T, TILES>(p, at, v[j], ahead.v[j]);
             else if constexpr (KIND == CUDA_SKINNY_SWIGLU)
                 finish_swiglu<T, TILES>(p, at, v[j]);
             else
-                finish_qkv<T>(p, at, v[j]);
+                finish_qkv<T>(p, at, v[j], ahead.v[j], slots[j]);
         }
     }
 };
 
-/* Which block has that unit. */
-__device__ __forceinline__ uint32_t block_of(const Product &p, uint32_t unit)
-{
-    uint32_t block = (uint32_t)((uint64_t)unit * gridDim.x / p.units);
-
-    /* The division rounds down on both ways: at most a step off. */
-    while (first_unit(p, block + 1) <= unit)
-        block++;
-    return block;
-}
-
-/* This block's part of a tile meets the others'. true: `sums` (of the first half's warps) is the
- * whole now, and this block finishes the tile. */
-template <class S>
-__device__ __forceinline__ bool share_tile(const Product &p, S &sums, uint32_t tile,
-                                           uint32_t row_warp, uint32_t half, uint32_t *last)
+/* The blocks that share a tile: its owner, which has its first columns, and how many come after it
+ * up to the final one. */
+struct Sharers {
+    uint32_t owner;
+    uint32_t final;
+    uint32_t others;
+};
+__device__ __forceinline__ Sharers sharers_of(const Product &p, uint32_t tile)
 {
     const uint32_t owner = block_of(p, tile * p.chunks);
     const uint32_t final = block_of(p, tile * p.chunks + p.chunks - 1);
-    /* Where there are fewer units than blocks, some blocks in between have none. */
-    const uint32_t others = p.units < gridDim.x ? p.chunks - 1 : final - owner;
-    const bool owns = owner == blockIdx.x;
-    bool complete = false;
 
-    if (others == 0)
-        return true;
-    if (owns) {
-        if (threadIdx.x == 0)
-            *last = load_acquire(p.arrived + tile) == others;
-        named_barrier(1, COMPUTE_THREADS);
-        complete = *last;
-        named_barrier(1, COMPUTE_THREADS);
-    }
-    if (!complete) {
-        /* A block has at most one tile that it does not own, its first, and one that it shares
-         * and owns, its last. */
+    /* Where there are fewer units than blocks, some blocks in between have none. */
+    return Sharers{owner, final, p.units < gridDim.x ? p.chunks - 1 : final - owner};
+}
+
+/* A block stores at most one part of a tile that it does not own, its first, and one that it does,
+ * its last. */
+template <class S>
+__device__ __forceinline__ float4 *part_of(const Product &p, uint32_t block, bool owns)
+{
+    return p.partials + ((size_t)owns * gridDim.x + block) * S::PER_TILE;
+}
+
+/* Adds the parts of all sharers but the owner, in order. */
+template <class S>
+__device__ __forceinline__ void add_parts(const Product &p, S &sums, const Sharers &sharers,
+                                          uint32_t row_warp)
+{
+    for (uint32_t block = sharers.owner + 1; block <= sharers.final; block++)
+        if (first_unit(p, block) < first_unit(p, block + 1))
+            sums.add(part_of<S>(p, block, false), row_warp, false);
+}
+
+/* One thread's finding, for all that compute. */
+__device__ __forceinline__ bool told(bool found, uint32_t *shared)
+{
+    if (threadIdx.x == 0)
+        *shared = found;
+    named_barrier(1, COMPUTE_THREADS);
+    found = *shared;
+    named_barrier(1, COMPUTE_THREADS);
+    return found;
+}
+
+/* The owner's part of a shared tile is complete. true: `sums` (of the first half's warps) is the
+ * whole tile now. false: another block was late, and finishes the tile. */
+template <class S>
+__device__ __forceinline__ bool own_tile(const Product &p, S &sums, uint32_t tile,
+                                         const Sharers &sharers, uint32_t row_warp, uint32_t half,
+                                         uint32_t *shared)
+{
+    bool all = threadIdx.x == 0 && load_acquire(p.arrived + tile) == sharers.others;
+
+    if (!told(all, shared)) {
         if (half == 0)
-            sums.store(p.partials + ((size_t)owns * gridDim.x + blockIdx.x) * S::PER_TILE, row_warp,
-                       false);
+            sums.store(part_of<S>(p, blockIdx.x, true), row_warp, false);
         named_barrier(1, COMPUTE_THREADS);
-        if (threadIdx.x == 0)
-            *last = add_acquire_release(p.arrived + tile, 1) == others;
-        named_barrier(1, COMPUTE_THREADS);
-        complete = *last;
-        named_barrier(1, COMPUTE_THREADS);
-        if (!complete)
+        all = threadIdx.x == 0 && add_acquire_release(p.arrived + tile, 1) == sharers.others;
+        if (!told(all, shared))
             return false;
     }
-    if (half == 0) {
-        if (!owns) {
-            sums.clear();
-            sums.add(p.partials + ((size_t)gridDim.x + owner) * S::PER_TILE, row_warp, false);
-        }
-        for (uint32_t other = owner + 1; other <= final; other++)
-            if (first_unit(p, other) < first_unit(p, other + 1))
-                sums.add(p.partials + (size_t)other * S::PER_TILE, row_warp, false);
-    }
+    if (half == 0)
+        add_parts(p, sums, sharers, row_warp);
     if (threadIdx.x == 0)
         p.arrived[tile] = 0;
     return true;
 }
 
+/* A tile that another block owns: finished here only if this block's part came last of all. */
+template <class S, int TILES>
+__device__ __forceinline__ void finish_lent(const Product &p, S &sums, S &ahead, uint32_t tile,
+                                            uint32_t arrived, uint32_t row_warp, uint32_t half,
+                                            const float *scales, const uint32_t (&slots)[TILES][2],
+                                            uint32_t *shared)
+{
+    const Sharers sharers = sharers_of(p, tile);
+
+    if (!told(threadIdx.x == 0 && arrived == sharers.others, shared))
+        return;
+    if (half == 0) {
+        ahead.load_ahead(p, tile, row_warp);
+        sums.add(part_of<S>(p, sharers.owner, true), row_warp, false);
+        add_parts(p, sums, sharers, row_warp);
+        sums.finish(p, tile, row_warp, scales, ahead, slots);
+        bulk_fence();
+    }
+    if (threadIdx.x == 0)
+        p.arrived[tile] = 0;
+}
+
 template <class T, int TILES, int KIND>
 __device__ __forceinline__ void compute(const Product &p, const Ring &ring, float4 *half_sums,
-                                        float *scales, uint32_t *last, uint32_t begin, uint32_t end)
+                                        float *scales, uint32_t *shared, uint32_t begin,
+                                        uint32_t end)
 {
 #if HAS_BULK_COPY
     constexpr int STAGES = STAGE_COUNT<TILES>, BYTES = STAGE_BYTES<TILES>;
     const uint32_t warp = threadIdx.x / 32, row_warp = warp % ROW_WARPS, half = warp / ROW_WARPS;
-    Sums<T, TILES, KIND> sums, before;
+    using S = Sums<T, TILES, KIND>;
+    S sums, ahead;
+    uint32_t arrived = 0, lent = NO_TILE; /* a tile that another block owns, and its count then */
+    uint32_t slots[TILES][2] = {};
 
     if (p.squares)
-        find_scales(p, scales);
+        find_scales<TILES>(p, scales);
     named_barrier(1, COMPUTE_THREADS);
     sums.clear();
-    before.clear();
+    ahead.clear();
+    if (KIND == CUDA_SKINNY_QKV && half == 0)
+        find_slots<TILES>(p, slots);
     for (uint32_t unit = begin, i = 0; unit < end; unit++, i++) {
         uint32_t tile = unit / p.chunks, chunk = unit % p.chunks;
 
-        /* The residual, long before it is needed. */
-        if (KIND == CUDA_SKINNY_RESIDUAL && half == 0 && (chunk == 0 || unit == begin))
-            before.load_residual(p, tile, row_warp);
+        /* Long before it is needed. */
+        if ((KIND == CUDA_SKINNY_RESIDUAL || KIND == CUDA_SKINNY_QKV) && half == 0 &&
+            (chunk == 0 || unit == begin))
+            ahead.load_ahead(p, tile, row_warp);
         barrier_wait(ring.full + i % STAGES, i / STAGES & 1);
         sums.add_block(ring.stages + i % STAGES * BYTES, row_warp, half, ring.empty + i % STAGES);
         if (chunk + 1 < p.chunks && unit + 1 < end)
@@ -496,13 +654,27 @@ __device__ __forceinline__ void compute(const Product &p, const Ring &ring, floa
             sums.add(half_sums, row_warp, true);
         named_barrier(1, COMPUTE_THREADS);
 
-        bool finishes = share_tile(p, sums, tile, row_warp, half, last);
-        if (finishes && half == 0) {
-            sums.finish(p, tile, row_warp, scales, before);
-            bulk_fence();
+        Sharers sharers = sharers_of(p, tile);
+        if (sharers.others > 0 && sharers.owner != blockIdx.x) {
+            if (half == 0)
+                sums.store(part_of<S>(p, blockIdx.x, false), row_warp, false);
+            named_barrier(1, COMPUTE_THREADS);
+            /* Whether this was the last part is looked at when all else is done: the answer takes a
+             * microsecond. */
+            if (threadIdx.x == 0)
+                arrived = add_acquire_release(p.arrived + tile, 1);
+            lent = tile;
+        } else if (sharers.others == 0 ||
+                   own_tile(p, sums, tile, sharers, row_warp, half, shared)) {
+            if (half == 0) {
+                sums.finish(p, tile, row_warp, scales, ahead, slots);
+                bulk_fence();
+            }
         }
         sums.clear();
     }
+    if (lent != NO_TILE)
+        finish_lent(p, sums, ahead, lent, arrived, row_warp, half, scales, slots, shared);
 #endif
 }
 
@@ -549,24 +721,18 @@ constexpr Kernel kernels_of[] = {
     skinny<T, TILES, CUDA_SKINNY_LOGITS>,
 };
 constexpr int KINDS = 5;
+constexpr uint32_t TILES_MOST = CUDA_SKINNY_TOKENS / 8;
 
 Kernel find_kernel(enum dtype type, uint32_t tiles, int kind)
 {
-    bool wide = type == DT_BF16;
-
-    switch (tiles) {
-    case 1:
-        return wide ? kernels_of<bf16, 1>[kind] : kernels_of<f16, 1>[kind];
-    case 2:
-        return wide ? kernels_of<bf16, 2>[kind] : kernels_of<f16, 2>[kind];
-    default:
-        return wide ? kernels_of<bf16, 4>[kind] : kernels_of<f16, 4>[kind];
-    }
+    if (type == DT_BF16)
+        return tiles == 1 ? kernels_of<bf16, 1>[kind] : kernels_of<bf16, 2>[kind];
+    return tiles == 1 ? kernels_of<f16, 1>[kind] : kernels_of<f16, 2>[kind];
 }
 
 uint32_t shared_bytes(uint32_t tiles)
 {
-    return tiles == 1 ? SHARED_OF<1> : tiles == 2 ? SHARED_OF<2> : SHARED_OF<4>;
+    return tiles == 1 ? SHARED_OF<1> : SHARED_OF<TILES_MOST>;
 }
 
 size_t partial_sums(uint32_t tiles)
@@ -578,14 +744,14 @@ size_t partial_sums(uint32_t tiles)
 
 extern "C" uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t outputs)
 {
-    return 2 * (uint64_t)properties->multiprocessors * partial_sums(4) +
+    return 2 * (uint64_t)properties->multiprocessors * partial_sums(TILES_MOST) +
            (outputs / TILE_OUTPUTS + 1) * sizeof(uint32_t);
 }
 
 extern "C" int cuda_skinny_setup(struct cuda_context *context)
 {
     static const enum dtype types[] = {DT_BF16, DT_F16};
-    static const uint32_t tiles[] = {1, 2, 4};
+    static const uint32_t tiles[] = {1, TILES_MOST};
 
     for (enum dtype type : types)
         for (uint32_t t : tiles)
@@ -610,6 +776,8 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.outputs = a->outputs;
     p.chunks = (a->columns + CHUNK - 1) / CHUNK;
     p.units = output_tiles * p.chunks;
+    p.each = p.units / blocks;
+    p.extra = p.units % blocks;
     p.squares = a->squares;
     p.squares_count = a->squares_count;
     p.width = a->width;
@@ -617,7 +785,7 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.partials = reinterpret_cast<float4 *>(a->partials);
     /* Behind the largest form of the sums, so that the counters stay where they are. */
     p.arrived = reinterpret_cast<uint32_t *>(reinterpret_cast<uint8_t *>(a->partials) +
-                                             2 * (size_t)blocks * partial_sums(4));
+                                             2 * (size_t)blocks * partial_sums(TILES_MOST));
     p.out = a->out;
     p.out_stride = a->out_stride;
     p.residual = a->residual;

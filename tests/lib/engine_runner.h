@@ -17,7 +17,10 @@
 
 #include "engine/engine.h"
 
-enum { RUNNER_ROWS_MAX = 64, RUNNER_TOKENS_MAX = 64, RUNNER_BATCHES = 3 };
+#ifndef RUNNER_TOKENS
+#define RUNNER_TOKENS 64 /* a test that wants longer answers says so before it includes this */
+#endif
+enum { RUNNER_ROWS_MAX = 64, RUNNER_TOKENS_MAX = RUNNER_TOKENS, RUNNER_BATCHES = 3 };
 
 struct job {
     const int32_t *prompt;
