@@ -153,6 +153,7 @@ struct backend {
     struct engine_progress progress;
     struct engine_trace trace;
     struct CUevent_st *trace_base; /* recorded at trace_base_ns of the host's clock */
+    struct CUevent_st *trace_spare;
     uint64_t trace_base_ns;
     char description[160];
     const struct model *model;
