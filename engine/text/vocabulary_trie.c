@@ -238,14 +238,14 @@ static int rest_make(const struct vocabulary_trie *trie, struct trie_slice *slic
     const uint32_t *mask = slice->masks + (size_t)(SLICE_LENGTH_COUNT - 1) * trie->word_count;
     struct trie_nodes *rest = &slice->rest;
     uint32_t *numbers = malloc((all->node_count + (size_t)1) * sizeof *numbers);
-    uint32_t count = 0;
+    uint32_t count = 0, others = all->id_count - slice->counts[SLICE_LENGTH_COUNT - 1];
 
     for (uint32_t n = 0; numbers && n < all->node_count; n++) {
         numbers[n] = count;
         count += slice->cover[n] == COVER_NEVER;
     }
     rest->nodes = malloc((count + (size_t)1) * sizeof *rest->nodes);
-    rest->ids = malloc((all->id_count + (size_t)1) * sizeof *rest->ids);
+    rest->ids = malloc((others + (size_t)1) * sizeof *rest->ids);
     if (!numbers || !rest->nodes || !rest->ids) {
         free(numbers);
         return E_MEMORY;

@@ -569,6 +569,31 @@ static void forced_text_goes_as_far_as_there_is_one_way(void **state)
 
 /* ---- memory ---- */
 
+/* A text that leads to ever new places, far more than fit. */
+static void the_cache_is_bounded(void **state)
+{
+    enum { CACHE_BYTES = 256 << 10 };
+    struct constraint_limits limits = {.cache_bytes = CACHE_BYTES};
+    struct constraint *constraint =
+        constraint_gbnf("root ::= .* \"a\" .{40} [b-c] .*", NULL, &limits);
+    struct constraint_state *one = state_at(constraint, "", 0);
+    struct random_source source = {12};
+    size_t most = 0;
+
+    (void)state;
+    for (int i = 0; i < 5000; i++) {
+        size_t taken, bytes;
+
+        assert_int_equal(
+            constraint_state_bytes(one, random_below(&source, 2) ? "a" : "b", 1, &taken, NULL), 1);
+        bytes = constraint_cache_bytes(constraint);
+        most = bytes > most ? bytes : most;
+    }
+    assert_in_range(most, CACHE_BYTES / 2, CACHE_BYTES + CACHE_BYTES / 2);
+    constraint_state_close(one);
+    constraint_close(constraint);
+}
+
 static int use(const struct vocabulary_token *tokens)
 {
     static const int32_t ends[] = {END_TOKEN};
@@ -634,6 +659,7 @@ int main(void)
         cmocka_unit_test(nothing_follows_the_end),
         cmocka_unit_test(threads_share_a_constraint),
         cmocka_unit_test(forced_text_goes_as_far_as_there_is_one_way),
+        cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(every_allocation_may_fail),
     };
 
