@@ -235,6 +235,7 @@ gpu-tests: $(GPU_TESTS) $(CUDA_LIBRARY) $(BUILD)/weft $(BUILD)/tests/golden/test
            $(BUILD)/tests/golden/test_sampling ## build what needs a GPU to run, into build/gpu
 	@cp tests/gpu/run tests/gpu/load tests/gpu/tiny.json $(filter-out $(GPU_TESTS),$^) \
 	    $(BUILD)/gpu/
+	@install -D -m 644 tests/data/sampling.json $(BUILD)/gpu/tests/data/sampling.json
 	@rm -rf $(BUILD)/gpu/lib
 	@mkdir -p $(BUILD)/gpu/lib
 	@cp tests/lib/weft.py tests/lib/streams.py $(BUILD)/gpu/lib/

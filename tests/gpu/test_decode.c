@@ -85,8 +85,21 @@ static void a_thousand_steps_neither_allocate_nor_synchronize(void **state)
     engine_close(engine);
 }
 
+/* Every token; log-probabilities are summed up on the host or on the device. */
+static void expect_same(const struct job *got, const struct job *wanted, const char *mode)
+{
+    for (uint32_t i = 0; i < ROWS; i++)
+        for (uint32_t j = 0; j < TOKENS; j++)
+            if (got[i].rows[j].token != wanted[i].rows[j].token ||
+                fabsf(got[i].rows[j].logprob - wanted[i].rows[j].logprob) > 1e-4f)
+                fail_msg("%s: row %u, token %u is %d (%g), not %d (%g)", mode, i, j,
+                         got[i].rows[j].token, (double)got[i].rows[j].logprob,
+                         wanted[i].rows[j].token, (double)wanted[i].rows[j].logprob);
+    printf("%-16s the same tokens\n", mode);
+}
+
 /* Up to the first step whose two likeliest tokens are nearly tied. */
-static void expect_same_tokens(const struct job *got, const struct job *wanted, const char *mode)
+static void expect_near(const struct job *got, const struct job *wanted, const char *mode)
 {
     uint32_t compared = 0;
 
@@ -94,55 +107,80 @@ static void expect_same_tokens(const struct job *got, const struct job *wanted, 
         for (uint32_t j = 0; j < TOKENS; j++) {
             const struct step_row *row = &wanted[i].rows[j];
 
-            if (row->top[0].logprob - row->top[1].logprob < 0.05f)
+            if (row->top[0].logprob - row->top[1].logprob < 0.01f)
                 break;
-            if (got[i].rows[j].token != row->token)
-                fail_msg("%s: row %u, token %u is %d, not %d", mode, i, j, got[i].rows[j].token,
-                         row->token);
-            assert_true(fabsf(got[i].rows[j].logprob - row->logprob) < 0.05f);
+            if (got[i].rows[j].token != row->token ||
+                fabsf(got[i].rows[j].logprob - row->logprob) > 2e-3f)
+                fail_msg("%s: row %u, token %u is %d (%g), not %d (%g)", mode, i, j,
+                         got[i].rows[j].token, (double)got[i].rows[j].logprob, row->token,
+                         (double)row->logprob);
             compared++;
         }
     printf("%-16s %u tokens compared\n", mode, compared);
-    assert_true(compared >= 2 * ROWS);
+    assert_true(compared >= ROWS * TOKENS / 4);
 }
 
-static void every_mode_gives_the_same_tokens(void **state)
+struct mode {
+    const char *name;
+    struct cuda_options options;
+};
+
+static void compare_modes(const struct mode *modes, size_t count, enum cuda_type type,
+                          void (*expect)(const struct job *got, const struct job *wanted,
+                                         const char *mode))
 {
-    static const struct {
-        const char *name;
-        struct cuda_options options;
-    } modes[] = {
+    struct engine *engine = open_engine((struct cuda_options){.type = type});
+    struct job *wanted = make_jobs(TOKENS);
+
+    run_jobs(engine, wanted, ROWS, CHUNK);
+    engine_close(engine);
+    for (size_t i = 0; i < count; i++) {
+        struct cuda_options options = modes[i].options;
+        struct job *got = make_jobs(TOKENS);
+
+        options.type = type;
+        engine = open_engine(options);
+        run_jobs(engine, got, ROWS, CHUNK);
+        engine_close(engine);
+        expect(got, wanted, modes[i].name);
+        free(got);
+    }
+    free(wanted);
+}
+
+/* The same kernels on the same rows, launched in another way. */
+static void how_it_is_launched_changes_no_token(void **state)
+{
+    static const struct mode modes[] = {
         {"no graphs", {.no_graphs = true}},
         {"plain loop", {.no_graphs = true, .host_sampling = true}},
         {"host sampling", {.host_sampling = true}},
         {"sampling stream", {.sampling_stream = true}},
+    };
+
+    (void)state;
+    compare_modes(modes, sizeof modes / sizeof *modes, CUDA_TYPE_BF16, expect_same);
+}
+
+/* Other rows beside one another, so sums in another order: in float32 that is little. */
+static void lanes_give_the_same_tokens(void **state)
+{
+    static const struct mode modes[] = {
         {"two lanes", {.streams = 2}},
         {"four lanes", {.streams = 4}},
         {"prefill lane", {.prefill_lane = true}},
     };
-    struct engine *engine = open_engine((struct cuda_options){0});
-    struct job *wanted = make_jobs(TOKENS);
 
     (void)state;
-    run_jobs(engine, wanted, ROWS, CHUNK);
-    engine_close(engine);
-    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        struct job *got = make_jobs(TOKENS);
-
-        engine = open_engine(modes[i].options);
-        run_jobs(engine, got, ROWS, CHUNK);
-        engine_close(engine);
-        expect_same_tokens(got, wanted, modes[i].name);
-        free(got);
-    }
-    free(wanted);
+    compare_modes(modes, sizeof modes / sizeof *modes, CUDA_TYPE_F32, expect_near);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thousand_steps_neither_allocate_nor_synchronize),
-        cmocka_unit_test(every_mode_gives_the_same_tokens),
+        cmocka_unit_test(how_it_is_launched_changes_no_token),
+        cmocka_unit_test(lanes_give_the_same_tokens),
     };
     static char path[512];
     const char *slash = strrchr(argv[0], '/');
