@@ -84,7 +84,7 @@ struct backend_ops {
     bool synchronous;
     uint32_t page_tokens;
     uint32_t prefill_tokens; /* most prompt tokens in a step that it is fast with */
-    uint32_t loaded_tokens;  /* past which decode rows feel the prompts beside them; 0: always */
+    uint32_t loaded_tokens;  /* that cost decode rows next to nothing; 0: there are none */
 
     int (*open)(const struct backend_options *options, struct backend **ret_backend,
                 struct fault *fault);

@@ -19,6 +19,7 @@
 #include "engine/lane.h"
 #include "engine/model.h"
 #include "engine/request_table.h"
+#include "engine/step_budget.h"
 #include "engine/text/tokenizer.h"
 
 enum {
@@ -497,6 +498,21 @@ static int take_memory(struct engine *engine, const struct engine_options *optio
     return 0;
 }
 
+/* A small model reads much more of prompts in the time that nobody feels than a large one. */
+static int measure_steps(struct engine *engine, const struct engine_options *options,
+                         struct fault *fault)
+{
+    uint64_t began = clock_now();
+    int r;
+
+    if (options->token_gap_ns == 0 || options->loaded_tokens > 0 || engine->ops->loaded_tokens == 0)
+        return 0;
+    r = step_budget_measure(engine, options->token_gap_ns, engine->ops->loaded_tokens,
+                            &engine->limits.loaded_tokens, fault);
+    report(options, "measuring steps", began);
+    return r;
+}
+
 int engine_open(const struct engine_options *options, struct engine **ret_engine,
                 struct fault *fault)
 {
@@ -518,6 +534,8 @@ int engine_open(const struct engine_options *options, struct engine **ret_engine
     report(options, "reading tokenizer", began);
     find_end_tokens(engine);
     r = take_memory(engine, options, fault);
+    if (r == 0)
+        r = measure_steps(engine, options, fault);
     if (r < 0)
         goto out;
     *ret_engine = engine;

@@ -69,13 +69,14 @@ struct engine_options {
     const char *model_path;   /* a GGUF file; NULL: random weights of `random_shape` */
     const char *random_shape; /* model_open_random() */
     enum engine_device device;
-    uint32_t threads;                     /* 0 = as many as affinity and the cgroup's quota allow */
-    uint32_t max_batch;                   /* rows */
-    uint32_t max_context;                 /* 0 = the model's own */
-    uint64_t kv_bytes;                    /* 0 = planned from the memory that is free */
-    uint32_t kv_pages;                    /* the same as a number of pages; 0 = not given */
-    uint32_t prefill_tokens;              /* of prompts, in a step; 0 = the device's own */
-    uint32_t loaded_tokens;               /* engine_limits; 0 = the device's own */
+    uint32_t threads;        /* 0 = as many as affinity and the cgroup's quota allow */
+    uint32_t max_batch;      /* rows */
+    uint32_t max_context;    /* 0 = the model's own */
+    uint64_t kv_bytes;       /* 0 = planned from the memory that is free */
+    uint32_t kv_pages;       /* the same as a number of pages; 0 = not given */
+    uint32_t prefill_tokens; /* of prompts, in a step; 0 = the device's own */
+    uint32_t loaded_tokens;  /* engine_limits; 0 = the device's own */
+    uint64_t token_gap_ns;   /* measure loaded_tokens where the device has its own; 0 = do not */
     enum cpu_activations cpu_activations; /* ACTIVATIONS_F32 keeps the KV cache in float32 too */
     struct cuda_options cuda;
     uint32_t null_step_us;   /* DEVICE_NULL: how long a step takes */

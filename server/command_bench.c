@@ -259,6 +259,7 @@ int command_bench(const struct config *config, struct fault *fault)
                        fault)) < 0)
         return r;
     wide.max_batch = 1;
+    wide.token_gap = 0; /* its steps are of one kind */
     for (uint32_t i = 0; i < bench.sizes.count; i++)
         if (bench.sizes.values[i] > wide.max_batch)
             wide.max_batch = bench.sizes.values[i];

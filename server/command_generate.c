@@ -336,6 +336,7 @@ int command_generate(const struct config *config, struct fault *fault)
     int r;
 
     one.max_batch = 1;
+    one.token_gap = 0; /* nobody is beside it */
     buf_init(&answer.text, PIECES_BYTES_MAX);
     progress_init(&progress, false);
     answer.wake_fd = eventfd(0, EFD_CLOEXEC);

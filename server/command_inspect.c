@@ -123,6 +123,7 @@ static int print_plan(const struct config *config, const char *path, struct faul
     struct engine_outline outline;
     struct engine_memory memory;
     struct engine_limits limits;
+    uint32_t step_tokens;
     int r;
 
     startup_engine_options(config, path, NULL, &options);
@@ -131,6 +132,7 @@ static int print_plan(const struct config *config, const char *path, struct faul
         return r;
     memory = outline.memory;
     limits = outline.limits;
+    step_tokens = limits.batch.prefill_tokens + limits.batch.rows;
     printf("\ndevice: %s\n", outline.device_name);
     if (outline.device_note.code < 0)
         printf("  not on a GPU: %s\n", outline.device_note.message);
@@ -143,8 +145,9 @@ static int print_plan(const struct config *config, const char *path, struct faul
     print_bytes("all together",
                 memory.weights + memory.kv_cache + memory.activations + memory.request_table);
     print_bytes("available", memory.available);
-    printf("  %-20s %10" PRIu32 "  %" PRIu32 " beside answers that are being written\n",
-           "tokens of a step", limits.batch.prefill_tokens + limits.batch.rows,
+    printf("  %-20s %10" PRIu32 "  %s%" PRIu32 " beside answers that are being written\n",
+           "tokens of a step", step_tokens,
+           limits.loaded_tokens < step_tokens && config->loaded_tokens == 0 ? "at least " : "",
            limits.loaded_tokens);
     printf("  %-20s %10" PRIu64 "  in %" PRIu32 " pages of %" PRIu32 "\n", "kv cache tokens",
            (uint64_t)limits.page_count * limits.page_tokens, limits.page_count, limits.page_tokens);

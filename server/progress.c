@@ -131,6 +131,8 @@ void progress_memory(struct progress *progress, const struct engine *engine)
                   LOG_INT("request_table_bytes", memory->request_table),
                   LOG_INT("available_bytes", memory->available),
                   LOG_INT("kv_pages", limits->page_count),
+                  LOG_INT("prefill_tokens", limits->batch.prefill_tokens),
+                  LOG_INT("loaded_tokens", limits->loaded_tokens),
                   LOG_INT("kv_tokens", (uint64_t)limits->page_count * limits->page_tokens));
         return;
     }

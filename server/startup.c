@@ -65,6 +65,7 @@ void startup_engine_options(const struct config *config, const char *path,
         .kv_bytes = config->kv_bytes,
         .prefill_tokens = config->prefill_tokens,
         .loaded_tokens = config->loaded_tokens,
+        .token_gap_ns = (uint64_t)(config->token_gap * 1e9),
         .cpu_activations =
             config->cpu_exact ? ACTIVATIONS_F32 : (enum cpu_activations)config->cpu_activations,
         .cuda = {.type = (enum cuda_type)config->gpu_type,

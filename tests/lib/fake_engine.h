@@ -38,6 +38,8 @@ struct fake_options {
     uint32_t context;
     uint32_t prefill_tokens;
     uint32_t loaded_tokens;  /* 0: no limit */
+    uint64_t token_ns;       /* steps say that they took so long a prompt token, and as much; 0:
+                                what they took */
     bool waits_for_permits;  /* a step runs when fake_engine_permit() allows it; on a thread only */
     uint64_t complete_fails; /* so many steps succeed, then engine_complete() fails; 0: never */
     uint64_t submit_fails;   /* the same for engine_submit() */
@@ -326,6 +328,9 @@ static inline void fake_run(struct engine *engine, struct fake_slot *slot)
         fake_decode(engine, batch->decode_rows[i], batch->number, &slot->step);
     }
     slot->step.ended_ns = clock_now();
+    if (engine->options.token_ns > 0)
+        slot->step.ended_ns =
+            slot->step.started_ns + (1 + prefill_tokens) * engine->options.token_ns;
 }
 
 static inline void *fake_thread(void *data)
