@@ -5,7 +5,7 @@
  *
  * A draw is checked by inverse CDF over the kept tokens of sample_keep() (likeliest first; over all
  * tokens in the order of the ids where nothing filters), with CDF_SLACK for sums that round
- * differently. `test_sample bench` prints what a call takes. */
+ * differently. `test_sample bench [KIND]` prints what a call takes. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -673,33 +673,48 @@ static const struct kind {
      {.temperature = 0.8f, .top_p = 0.9f, .typical_p = 1, .frequency_penalty = 0.1f, .counted = 1}},
 };
 
-static void bench(void)
+/* Logits stay as they are on the device; everything else is the kind's. */
+static void bench_kind(struct rig *rig, const struct kind *kind, const char *shape)
 {
     static const uint32_t row_counts[] = {1, 8, 32, 64};
+
+    for (uint32_t row = 0; row < ROWS; row++) {
+        rig->samplings[row] = kind->sampling;
+        rig->samplings[row].logprobs--;
+        rig->samplings[row].repetition_penalty = 1.0f;
+        rig->samplings[row].seed = row;
+    }
+    upload(rig);
+    printf("%-8s%-32s", shape, kind->name);
+    for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts; i++)
+        printf("%9.1f", call_us(rig, row_counts[i]));
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Of the kinds whose "shape kind" holds `what`. */
+static void bench(const char *what)
+{
     static const enum shape shapes[] = {SHAPE_PEAKED, SHAPE_ZIPF, SHAPE_FLAT};
+    char name[64];
     struct rig rig;
 
     rig_open(&rig, 128256, 128256);
-    printf("us a call, vocabulary 128256%12s", "");
-    for (size_t i = 0; i < 4; i++)
-        printf("%9u rows", row_counts[i]);
-    for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++)
-        for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
-            fill_plain(&rig);
-            for (uint32_t row = 0; row < ROWS; row++) {
-                fill_row(&rig, row, shapes[j], row);
-                rig.samplings[row] = kinds[kind].sampling;
-                rig.samplings[row].logprobs--;
-                rig.samplings[row].repetition_penalty = 1.0f;
-                rig.samplings[row].seed = row;
-            }
-            upload(&rig);
-            printf("\n%-8s%-32s", shape_names[shapes[j]], kinds[kind].name);
-            for (size_t i = 0; i < 4; i++)
-                printf("%14.1f", call_us(&rig, row_counts[i]));
-            fflush(stdout);
+    fill_plain(&rig);
+    printf("us a call, vocabulary 128256; rows         1        8       32       64\n");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        bool filled = false;
+
+        for (size_t j = 0; j < sizeof kinds / sizeof *kinds; j++) {
+            snprintf(name, sizeof name, "%s %s", shape_names[shapes[i]], kinds[j].name);
+            if (!strstr(name, what))
+                continue;
+            for (uint32_t row = 0; row < ROWS && !filled; row++)
+                fill_row(&rig, row, shapes[i], row);
+            filled = true;
+            bench_kind(&rig, &kinds[j], shape_names[shapes[i]]);
         }
-    printf("\n");
+    }
     rig_close(&rig);
 }
 
@@ -713,7 +728,7 @@ int main(int argc, char **argv)
     };
 
     if (argc > 1 && strcmp(argv[1], "bench") == 0) {
-        bench();
+        bench(argc > 2 ? argv[2] : "");
         return 0;
     }
     if (argc > 1)
