@@ -2,9 +2,10 @@
  *
  *     out[token][head] = sum over keys <= token of softmax(scale * q . K[key]) V[key]
  *
- * A block of four warps takes 64 tokens (a tile of the host's list) and one or two query heads of
- * one KV head, which share the pages: copied one after another, asynchronously, each while the one
- * before is computed. A warp holds 16 or 32 rows, a row being a token and head:
+ * A block of four warps takes 64 tokens (a tile of the host's list) and two query heads of one KV
+ * head, or one where there would be fewer blocks than SMs. Their pages are copied one by one,
+ * asynchronously, each while the one before is computed. A warp holds 16 or 32 rows, a row being a
+ * token and head:
  *     S[rows][64 keys] = q K^T;  O[rows][head_size] = O * factor + exp2(S - maximum) V
  * with maximum and sum of each row in registers. Only pages that reach beyond the first token's
  * position are masked. Pages are taken from position 0 on, so that how a prompt is cut into chunks
@@ -376,7 +377,9 @@ extern "C" int cuda_attention_prefill(const struct cuda_stream *stream,
                                       const struct cuda_prefill_tile *tiles, uint32_t tile_count)
 {
     const uint32_t group = args->heads / args->kv_heads;
-    const uint32_t heads = group == 1 || group == 3 || args->head_size > 128 ? 1 : 2;
+    const uint32_t pairs = args->kv_heads * ((group + 1) / 2) * tile_count;
+    const bool few = pairs <= (uint32_t)stream->context->properties.multiprocessors;
+    const uint32_t heads = few || group == 1 || group == 3 || args->head_size > 128 ? 1 : 2;
     const bool able = stream->context->properties.capability >= (args->type == DT_BF16 ? 80 : 75);
 
     for (const auto &kernel : kernels)

@@ -1,7 +1,7 @@
 /* test_attention.c -- paged attention on a GPU against float64: every element type, odd head sizes,
  * groups and contexts, shuffled pages, decode and prefill in one step; the same bits again and
- * again, and alone as in a batch. `test_attention bench` measures; `test_attention small` is for
- * compute-sanitizer: some shapes only. */
+ * again, and alone as in a batch. `test_attention bench [decode|prefill]` measures;
+ * `test_attention small` is for compute-sanitizer: some shapes only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -600,19 +600,23 @@ static void bench_pages(struct step *s)
     twin_close(&chunk);
 }
 
-static void bench_decode(const struct shape *shape, uint32_t batch, uint32_t keys, bool fixed)
+/* Contexts of `keys` tokens, or, if `uneven`, from an eighth of that to nearly twice as many. */
+static void bench_decode(const struct shape *shape, uint32_t batch, uint32_t keys, bool fixed,
+                         bool uneven)
 {
     uint32_t contexts[SEGMENTS_MAX], chunks[SEGMENTS_MAX];
-    double bytes = (double)batch * keys * shape->kv_heads * shape->head_size * 4, us, plan_us;
-    uint32_t layers = bytes > 5e8 ? 3 : bytes > 1e8 ? 8 : 32;
+    double bytes = 0, us, plan_us;
     struct CUgraphExec_st *graph, *plan;
     struct cuda_attention args;
     struct step s;
+    uint32_t layers;
 
     for (uint32_t i = 0; i < batch; i++) {
-        contexts[i] = keys;
+        contexts[i] = uneven ? keys / 8 + random_next() % (keys * 7 / 4) : keys;
         chunks[i] = 1;
+        bytes += (double)contexts[i] * shape->kv_heads * shape->head_size * 4;
     }
+    layers = bytes > 5e8 ? 3 : bytes > 1e8 ? 8 : 32;
     step_open(&s, shape, contexts, chunks, batch, batch, layers);
     bench_pages(&s);
     args = step_args(&s);
@@ -632,7 +636,11 @@ static void bench_decode(const struct shape *shape, uint32_t batch, uint32_t key
     us = replay_us(graph, 15) / (layers * 2);
     printf("decode  %s %2u/%u of %3u  batch %3u x %5u%s: %7.1f us  %.2f TB/s  (plan %.1f us)\n",
            dtype_get(shape->type)->name, shape->heads, shape->kv_heads, shape->head_size, batch,
-           keys, fixed ? " fixed" : "      ", us, bytes / us * 1e-6, plan_us);
+           keys,
+           fixed    ? " fixed "
+           : uneven ? " uneven"
+                    : "       ",
+           us, bytes / us * 1e-6, plan_us);
     cuda_graph_close(&context, graph);
     cuda_graph_close(&context, plan);
     step_close(&s);
@@ -678,26 +686,32 @@ static void bench_prefill(const struct shape *shape, uint32_t sequences, uint32_
     step_close(&s);
 }
 
-static void bench(void)
+static void bench(const char *which)
 {
     static const uint32_t sizes[][2] = {{1, 128},   {1, 1024},  {1, 8192},  {2, 1024},
                                         {4, 1024},  {8, 1024},  {8, 8192},  {16, 1024},
                                         {32, 1024}, {64, 1024}, {64, 8192}, {256, 1024}};
     struct shape shape = {DT_BF16, 32, 8, 128}, narrow = {DT_BF16, 32, 8, 64};
 
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        bench_decode(&shape, sizes[i][0], sizes[i][1], false);
-    bench_decode(&shape, 1, 1024, true);
-    bench_decode(&shape, 8, 1024, true);
-    bench_decode(&shape, 64, 1024, true);
-    bench_decode(&narrow, 1, 1024, false);
-    bench_decode(&narrow, 32, 1024, false);
-    bench_prefill(&shape, 1, 128, 0);
-    bench_prefill(&shape, 1, 2048, 0);
-    bench_prefill(&shape, 1, 8192, 0);
-    bench_prefill(&shape, 1, 512, 8192);
-    bench_prefill(&shape, 8, 256, 0);
-    bench_prefill(&narrow, 1, 2048, 0);
+    if (strcmp(which, "prefill") != 0) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            bench_decode(&shape, sizes[i][0], sizes[i][1], false, false);
+        bench_decode(&shape, 8, 1024, false, true);
+        bench_decode(&shape, 32, 1024, false, true);
+        bench_decode(&shape, 1, 1024, true, false);
+        bench_decode(&shape, 8, 1024, true, false);
+        bench_decode(&shape, 64, 1024, true, false);
+        bench_decode(&narrow, 1, 1024, false, false);
+        bench_decode(&narrow, 32, 1024, false, false);
+    }
+    if (strcmp(which, "decode") != 0) {
+        bench_prefill(&shape, 1, 128, 0);
+        bench_prefill(&shape, 1, 2048, 0);
+        bench_prefill(&shape, 1, 8192, 0);
+        bench_prefill(&shape, 1, 512, 8192);
+        bench_prefill(&shape, 8, 256, 0);
+        bench_prefill(&narrow, 1, 2048, 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -722,7 +736,7 @@ int main(int argc, char **argv)
     }
     small = argc > 1 && strcmp(argv[1], "small") == 0;
     if (argc > 1 && strcmp(argv[1], "bench") == 0)
-        bench();
+        bench(argc > 2 ? argv[2] : "");
     else if (small)
         r = cmocka_run_group_tests(small_tests, NULL, NULL);
     else
