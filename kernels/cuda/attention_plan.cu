@@ -319,5 +319,7 @@ extern "C" int cuda_attention_plan(const struct cuda_stream *stream,
         fixed_splits,
     };
 
+    if (sequences > SEQUENCES_MAX)
+        return E_TOO_LARGE;
     return launch(stream, {1, 1, 1, THREADS, 0, dependent}, plan_kernel, *args, size, plan);
 }
