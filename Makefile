@@ -86,7 +86,7 @@ deps: ## install what building and testing needs (deploy/packages.txt)
 
 serve: ## install what is missing, build, fetch the demo model, serve it [ARGS="--port 0"]
 	@deploy/deps build
-	@$(MAKE) --no-print-directory $(BUILD)/weft
+	@$(MAKE) --no-print-directory $(BUILD)/weft $(CUDA_LIBRARY)
 	@deploy/fetch-demo-model
 	@exec $(BUILD)/weft serve $(ARGS)
 

@@ -196,7 +196,6 @@ struct backend {
     uint32_t decode_lanes;   /* the first ones; with --prefill-lane prompts have the last */
     uint32_t *row_prefilled; /* host: the prefill lane's steps when the row was last there */
     struct cuda_lane lanes[CUDA_LANES_MAX];
-    bool capturing;
     const struct cuda_lane *captured; /* the only lane that operations look at meanwhile */
     struct work *work;
     struct request_table *table;

@@ -1,9 +1,8 @@
 /* model.h -- a model as its architecture row describes it, bound to the memory of its file, or
  * with random weights that are computed where they are needed.
  *
- * Everything here is immutable after opening except weight.placed, which the backend fills
- * while it loads. Shapes: a weight has `rows` outputs and `columns` inputs; y[rows] =
- * W[rows][columns] x[columns].
+ * Everything here is immutable after opening. Shapes: a weight has `rows` outputs and `columns`
+ * inputs; y[rows] = W[rows][columns] x[columns].
  *
  * A weight may consist of several parts stacked by rows (q, k and v become one product), each with
  * its own number format, as files mix them. */
@@ -31,11 +30,6 @@ enum {
     MODEL_CONTEXT_MAX = 1 << 26,
 };
 
-/* Memory of the backend's device; the host cannot follow it. */
-struct device_pointer {
-    uintptr_t address;
-};
-
 /* weight_part.h reads either kind. */
 struct weight_part {
     enum dtype type;
@@ -49,7 +43,6 @@ struct weight {
     uint32_t columns;
     uint32_t part_count;
     struct weight_part parts[WEIGHT_PARTS_MAX];
-    struct device_pointer placed; /* where the backend put it; its own affair what lies there */
 };
 
 enum norm_kind { NORM_RMS };

@@ -42,10 +42,7 @@ constexpr int THREADS = COMPUTE_THREADS + 32;
 constexpr int ROW_WARPS = TILE_OUTPUTS / 16;      /* 4 */
 constexpr int HALVES = COMPUTE_WARPS / ROW_WARPS; /* 2 */
 constexpr int STEPS = CHUNK / 16 / HALVES;        /* matrix instructions of a warp in a block */
-#ifndef SKINNY_COPIES_AHEAD
-#define SKINNY_COPIES_AHEAD 4
-#endif
-constexpr int COPIES_AHEAD = SKINNY_COPIES_AHEAD; /* stages on the way at once: 48 KB */
+constexpr int COPIES_AHEAD = 4;                   /* stages on the way at once */
 constexpr int SHARED_BYTES = 113 * 1024;          /* half a multiprocessor's */
 constexpr float F16_MOST = 65504.0f;
 
@@ -328,8 +325,8 @@ __device__ __forceinline__ void copy_blocks(const Product &p, const Ring &ring, 
     constexpr int STAGES = STAGE_COUNT<TILES>, BYTES = STAGE_BYTES<TILES>;
     constexpr uint32_t X_BYTES = CHUNK * TILES * 16;
     const uint64_t once = policy_evict_first(), often = policy_evict_normal();
-    constexpr uint32_t AHEAD = COPIES_AHEAD < STAGES ? COPIES_AHEAD : STAGES;
-    const uint32_t first_count = min(AHEAD, end - begin);
+    static_assert(COPIES_AHEAD < STAGES, "a stage is free before it is copied to");
+    const uint32_t first_count = min((uint32_t)COPIES_AHEAD, end - begin);
 
     auto copy_weights = [&](uint32_t unit, uint32_t stage) {
         barrier_expect(ring.full + stage, BYTES);
@@ -348,7 +345,7 @@ __device__ __forceinline__ void copy_blocks(const Product &p, const Ring &ring, 
     for (uint32_t i = 0; i < first_count; i++)
         copy_x(begin + i, i);
     for (uint32_t i = first_count; i < end - begin; i++) {
-        uint32_t stage = i % STAGES, ahead = i - AHEAD;
+        uint32_t stage = i % STAGES, ahead = i - COPIES_AHEAD;
 
         barrier_wait(ring.full + ahead % STAGES, ahead / STAGES & 1);
         barrier_wait(ring.empty + stage, (i / STAGES & 1) ^ 1);
