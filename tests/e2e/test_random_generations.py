@@ -162,7 +162,22 @@ def test_bytes_and_pieces(program, tmp_path, name):
     check(SCHEMAS[name], generate(program, tmp_path, SCHEMAS[name], COUNT))
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+# A run of letters is read in some 4,000 x 40 ways at once. Letter by letter that is within the
+# bound on one call, through the tokens of a model it is not.
+AMBIGUOUS = "counted-pattern"
+
+
+def test_too_many_readings_are_a_fault(program, tmp_path, demo_model):
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(SCHEMAS[AMBIGUOUS]))
+    done = subprocess.run(
+        [program, path, "1", "7", str(TOKENS_MAX), demo_model], capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert b"too ambiguous" in done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMAS if name != AMBIGUOUS])
 def test_vocabulary_of_a_model(program, tmp_path, name, demo_model):
     texts = generate(program, tmp_path, SCHEMAS[name], max(COUNT // 5, 1), demo_model)
     check(SCHEMAS[name], texts)

@@ -304,7 +304,7 @@ static void test_messages_of_the_command_line(void **state)
     assert_refused(COMMAND_VERSION, ARGUMENTS("--x"), NULL,
                    "There is no option '--x': `weft version` has none");
     assert_refused(COMMAND_SERVE, ARGUMENTS("--a\x1b[31m\nb"), NULL,
-                   "There is no option '--a?[31m?b'; the nearest is --config, and `weft serve "
+                   "There is no option '--a?[31m?b'; the nearest is --streams, and `weft serve "
                    "--help` lists them all");
     assert_refused(COMMAND_SERVE, ARGUMENTS("--port", "65536"), NULL,
                    "--port 65536: accepted is a whole number from 0 to 65535");
