@@ -6,15 +6,18 @@
  * The copy runs under the step before; only the kernel, which takes microseconds, stands between
  * two steps, and only where there are changes. Four slots go round, so a slot is normally long free
  * again when its turn comes. What does not fit one slot takes several. */
-#include <math.h>
 #include <string.h>
 
 #include "engine/cuda_internal.h"
 
-/* A slot takes at least one opening of any size. */
-struct cuda_change_room cuda_changes_room(const struct engine_limits *limits)
+/* What a slot takes: at least one opening of any size. */
+struct change_room {
+    uint32_t openings, grants, biases, tokens;
+};
+
+static struct change_room room_of(const struct engine_limits *limits)
 {
-    struct cuda_change_room room = {
+    struct change_room room = {
         .openings = limits->batch.rows < 64 ? limits->batch.rows : 64,
         .grants = 8192,
         .biases = 4 * CUDA_BIAS_MAX,
@@ -25,7 +28,7 @@ struct cuda_change_room cuda_changes_room(const struct engine_limits *limits)
 }
 
 /* The slot's lists, one behind the other. */
-static void place_lists(const struct cuda_change_room *room, struct carve *carve,
+static void place_lists(const struct change_room *room, struct carve *carve,
                         struct cuda_opening **openings, struct cuda_grant **grants,
                         struct cuda_bias **biases, int32_t **tokens)
 {
@@ -38,7 +41,7 @@ static void place_lists(const struct cuda_change_room *room, struct carve *carve
 int cuda_changes_open(struct backend *b, struct cuda_lane *lane, struct carve *device,
                       struct carve *host)
 {
-    const struct cuda_change_room room = cuda_changes_room(&b->limits);
+    const struct change_room room = room_of(&b->limits);
     int r = 0;
 
     for (int i = 0; i < CUDA_CHANGE_SLOTS && r == 0; i++) {
@@ -176,8 +179,8 @@ static struct cuda_sampling sampling_of(const struct backend *b, const struct sa
     return placed;
 }
 
-static int add_opening(struct backend *b, struct cuda_lane *lane,
-                       const struct cuda_change_room *room, const struct batch_opening *opening)
+static int add_opening(struct backend *b, struct cuda_lane *lane, const struct change_room *room,
+                       const struct batch_opening *opening)
 {
     const struct request_row *row = request_table_row(b->table, opening->row);
     struct cuda_sampling sampling = sampling_of(b, opening->sampling, row->counted);
@@ -209,7 +212,7 @@ static int add_opening(struct backend *b, struct cuda_lane *lane,
     return 0;
 }
 
-static int add_grant(struct backend *b, struct cuda_lane *lane, const struct cuda_change_room *room,
+static int add_grant(struct backend *b, struct cuda_lane *lane, const struct change_room *room,
                      const struct batch_grant *grant)
 {
     struct cuda_change_slot *slot;
@@ -256,7 +259,7 @@ static int order_lanes(struct backend *b)
 
 int cuda_changes_apply(struct backend *b, const struct batch *batch)
 {
-    const struct cuda_change_room room = cuda_changes_room(&b->limits);
+    const struct change_room room = room_of(&b->limits);
     int r = 0;
 
     if (batch->close_count + batch->opening_count > 0)

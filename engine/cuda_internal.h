@@ -223,10 +223,6 @@ int cuda_buckets_capture(struct backend *b, struct fault *fault);
 void cuda_buckets_close(struct backend *b);
 
 /* cuda_changes.c */
-struct cuda_change_room {
-    uint32_t openings, grants, biases, tokens;
-};
-struct cuda_change_room cuda_changes_room(const struct engine_limits *limits);
 int cuda_changes_open(struct backend *b, struct cuda_lane *lane, struct carve *device,
                       struct carve *host);
 void cuda_changes_close(struct backend *b, struct cuda_lane *lane);

@@ -20,17 +20,12 @@ struct host_sampler host_sampler_place(struct carve *carve, uint32_t vocabulary,
     return sampler;
 }
 
-static bool may_end(const struct request_row *row, uint32_t generated)
-{
-    return generated >= row->opening.sampling->min_tokens;
-}
-
 bool host_sample_is_greedy(const struct request_row *row, uint32_t generated)
 {
     const struct sampling *sampling = row->opening.sampling;
 
     return sampling->temperature == 0 && sampling->bias_count == 0 && !row->counted &&
-           may_end(row, generated);
+           request_row_may_end(row, generated);
 }
 
 static void ban(struct host_sampler *sampler, struct sample_params *params, const int32_t *tokens,
@@ -67,7 +62,7 @@ int32_t host_sample_draw(struct host_sampler *sampler, const struct request_row 
     for (uint32_t i = 0; i < sampling->bias_count && i < sampler->vocabulary; i++)
         sampler->biases[params.bias_count++] =
             (struct sample_bias){sampling->biases[i].token, sampling->biases[i].bias};
-    if (!may_end(row, generated)) {
+    if (!request_row_may_end(row, generated)) {
         ban(sampler, &params, sampling->stop_tokens, sampling->stop_count);
         if (!sampling->ignore_eos)
             ban(sampler, &params, sampler->end_tokens, sampler->end_count);

@@ -284,9 +284,9 @@ void request_table_begin(struct request_table *table, const struct batch *batch,
 
 /* --- after sampling ------------------------------------------------------------------------ */
 
-bool request_row_may_end(const struct request_row *row)
+bool request_row_may_end(const struct request_row *row, uint32_t generated)
 {
-    return row->generated >= row->opening.sampling->min_tokens;
+    return generated >= row->opening.sampling->min_tokens;
 }
 
 static bool contains(const int32_t *tokens, uint32_t count, int32_t token)
@@ -302,7 +302,7 @@ static bool ends_row(const struct request_table *table, const struct request_row
 {
     const struct sampling *sampling = row->opening.sampling;
 
-    if (generated < sampling->min_tokens)
+    if (!request_row_may_end(row, generated))
         return false;
     if (!sampling->ignore_eos && contains(table->limits.end_tokens, table->limits.end_count, token))
         return true;

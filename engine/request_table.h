@@ -62,7 +62,7 @@ enum step_row_state request_table_learn(struct request_table *table,
                                         const struct row_promise *promise, int32_t token);
 /* Both at once: the row's next token is `token`. */
 enum step_row_state request_table_advance(struct request_table *table, uint32_t row, int32_t token);
-/* May an end or stop token be drawn next? (Not before min_tokens.) */
-bool request_row_may_end(const struct request_row *row);
+/* May an end or stop token be drawn after so many generated ones? (Not before min_tokens.) */
+bool request_row_may_end(const struct request_row *row, uint32_t generated);
 
 #endif

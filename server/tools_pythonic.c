@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/base/utf8.h"
 #include "server/tools_internal.h"
 
 enum { LIST = TOP + 1, NAME, FIRST_KEY, KEY, IN_KEY, EQUALS, VALUE, AFTER_CALL };
@@ -34,24 +35,11 @@ static bool is_digit(char byte)
 static void put_code(struct tool_parser *parser, uint32_t code)
 {
     char text[4];
-    size_t bytes = 0;
+    size_t bytes;
 
     if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         code = 0xfffd;
-    if (code < 0x80) {
-        text[bytes++] = (char)code;
-    } else if (code < 0x800) {
-        text[bytes++] = (char)(0xc0 | code >> 6);
-    } else if (code < 0x10000) {
-        text[bytes++] = (char)(0xe0 | code >> 12);
-        text[bytes++] = (char)(0x80 | (code >> 6 & 63));
-    } else {
-        text[bytes++] = (char)(0xf0 | code >> 18);
-        text[bytes++] = (char)(0x80 | (code >> 12 & 63));
-        text[bytes++] = (char)(0x80 | (code >> 6 & 63));
-    }
-    if (code >= 0x80)
-        text[bytes++] = (char)(0x80 | (code & 63));
+    bytes = utf8_put(code, text);
     for (size_t i = 0; i < bytes; i++)
         tools_escaped(parser, text[i]);
 }

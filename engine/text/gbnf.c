@@ -302,30 +302,6 @@ static int parse_character(struct parser *parser, uint32_t *ret_character)
     return 0;
 }
 
-static uint32_t encode(uint32_t c, char *to)
-{
-    if (c < 0x80) {
-        to[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        to[0] = (char)(0xC0 | c >> 6);
-        to[1] = (char)(0x80 | (c & 0x3F));
-        return 2;
-    }
-    if (c < 0x10000) {
-        to[0] = (char)(0xE0 | c >> 12);
-        to[1] = (char)(0x80 | (c >> 6 & 0x3F));
-        to[2] = (char)(0x80 | (c & 0x3F));
-        return 3;
-    }
-    to[0] = (char)(0xF0 | c >> 18);
-    to[1] = (char)(0x80 | (c >> 12 & 0x3F));
-    to[2] = (char)(0x80 | (c >> 6 & 0x3F));
-    to[3] = (char)(0x80 | (c & 0x3F));
-    return 4;
-}
-
 /* ---- items ---- */
 
 static int unclosed(struct parser *parser, struct position opened, const char *what)
@@ -346,7 +322,7 @@ static int parse_literal(struct parser *parser, int32_t *ret_node)
         uint32_t character = 0, bytes;
 
         r = parse_character(parser, &character);
-        bytes = encode(character, part);
+        bytes = utf8_put(character, part);
         for (uint32_t i = 0; r == 0 && i < bytes; i++)
             r = list_put(parser, &parser->literal, &part[i], 1);
     }

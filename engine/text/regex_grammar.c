@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/base/utf8.h"
 #include "engine/text/regex_internal.h"
 
 enum {
@@ -331,30 +332,6 @@ static int edge_put(struct regex *regex, enum edge edge)
                                    GRAMMAR_UNBOUNDED));
 }
 
-static size_t encode(uint32_t c, char *to)
-{
-    if (c < 0x80) {
-        to[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        to[0] = (char)(0xC0 | c >> 6);
-        to[1] = (char)(0x80 | (c & 0x3F));
-        return 2;
-    }
-    if (c < 0x10000) {
-        to[0] = (char)(0xE0 | c >> 12);
-        to[1] = (char)(0x80 | (c >> 6 & 0x3F));
-        to[2] = (char)(0x80 | (c & 0x3F));
-        return 3;
-    }
-    to[0] = (char)(0xF0 | c >> 18);
-    to[1] = (char)(0x80 | (c >> 12 & 0x3F));
-    to[2] = (char)(0x80 | (c >> 6 & 0x3F));
-    to[3] = (char)(0x80 | (c & 0x3F));
-    return 4;
-}
-
 /* Characters that stand side by side, as one literal; moves *part behind them. */
 static int characters_put(struct regex *regex, uint32_t *part, uint32_t end)
 {
@@ -363,7 +340,7 @@ static int characters_put(struct regex *regex, uint32_t *part, uint32_t end)
 
     while (*part != end && regex_part_get(regex, *part)->kind == REGEX_CHARACTER &&
            bytes + CHARACTER_BYTES_MAX <= sizeof text) {
-        bytes += encode(regex_part_get(regex, *part)->character, text + bytes);
+        bytes += utf8_put(regex_part_get(regex, *part)->character, text + bytes);
         *part = regex_part_get(regex, *part)->next;
     }
     return node_put(regex, grammar_literal(regex->grammar, text, bytes));
@@ -457,7 +434,7 @@ static int build(struct regex *regex, uint32_t part, enum edge left, enum edge r
             *ret_node = grammar_repeat(regex->grammar, node, low, high);
         return r;
     case REGEX_CHARACTER:
-        *ret_node = grammar_literal(regex->grammar, text, encode(it->character, text));
+        *ret_node = grammar_literal(regex->grammar, text, utf8_put(it->character, text));
         return 0;
     case REGEX_NODE:
         *ret_node = it->node;

@@ -10,6 +10,7 @@
  * characters, non-ASCII): nobody writes \u0041 for A, and the automaton stays small. */
 #include <string.h>
 
+#include "config/base/utf8.h"
 #include "engine/text/schema_internal.h"
 
 enum {
@@ -380,30 +381,6 @@ struct writer {
     uint32_t queued;
 };
 
-static size_t put_point(uint32_t point, char *text)
-{
-    if (point < 0x80) {
-        text[0] = (char)point;
-        return 1;
-    }
-    if (point < 0x800) {
-        text[0] = (char)(0xC0 | point >> 6);
-        text[1] = (char)(0x80 | (point & 0x3F));
-        return 2;
-    }
-    if (point < 0x10000) {
-        text[0] = (char)(0xE0 | point >> 12);
-        text[1] = (char)(0x80 | (point >> 6 & 0x3F));
-        text[2] = (char)(0x80 | (point & 0x3F));
-        return 3;
-    }
-    text[0] = (char)(0xF0 | point >> 18);
-    text[1] = (char)(0x80 | (point >> 12 & 0x3F));
-    text[2] = (char)(0x80 | (point >> 6 & 0x3F));
-    text[3] = (char)(0x80 | (point & 0x3F));
-    return 4;
-}
-
 static int32_t state_rule(struct writer *writer, uint32_t state)
 {
     if (writer->rules[state] < 0) {
@@ -441,7 +418,7 @@ static void put_fixed(const struct writer *writer, const struct regular_edge *ed
                       struct buf *text)
 {
     char point[4];
-    size_t bytes = put_point(edge->first, point);
+    size_t bytes = utf8_put(edge->first, point);
 
     if (writer->spelling == SPELLING_TEXT)
         buf_put(text, point, bytes);

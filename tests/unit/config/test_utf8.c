@@ -43,7 +43,12 @@ static void test_every_code_point(void **state)
         size_t bytes = encode(code, text), part = 0;
         bool good = code < 0x110000 && (code < 0xd800 || code > 0xdfff);
         bool cut = true;
+        char put[5] = "";
 
+        if (good) {
+            assert_int_equal(utf8_put(code, put), bytes);
+            assert_memory_equal(put, text, sizeof put);
+        }
         assert_int_equal(utf8_next(text, bytes, &part, &cut), good);
         assert_int_equal(part, good ? bytes : 1);
         assert_false(cut);
