@@ -19,7 +19,7 @@ enum event_kind {
 };
 
 enum finish_reason {
-    FINISH_STOP, /* an end or stop token; it was the last EVENT_TOKEN */
+    FINISH_STOP, /* an end or stop token, the last EVENT_TOKEN; or a constraint is complete */
     FINISH_LENGTH,
     FINISH_CANCELLED, /* asked for by scheduler_cancel() */
 };
@@ -46,8 +46,9 @@ struct event_finish {
 
 enum { FAILURE_MESSAGE_BYTES = 192 };
 
-/* `code` E_DEVICE, E_CLOSED or E_MEMORY. The message of E_DEVICE is the device's, for the client to
- * read; "" where the code says it all. */
+/* `code` E_DEVICE, E_CLOSED, E_MEMORY, or E_TOO_LARGE: the answer's grammar was ambiguous beyond
+ * reason. The messages of E_DEVICE and of a grammar are for the client to read; "" where the code
+ * says it all. */
 struct event_failure {
     int code;
     char message[FAILURE_MESSAGE_BYTES];

@@ -1,8 +1,12 @@
 /* request.c -- a request is freed in one call. */
 #include "scheduler/request.h"
 
+#include "engine/text/constraint.h"
+
 void request_free(struct request *request)
 {
-    if (request)
-        arena_close(request->arena);
+    if (!request)
+        return;
+    constraint_close(request->constraint.constraint);
+    arena_close(request->arena);
 }

@@ -4,7 +4,12 @@
  * Everything in it lies in its own arena and is freed with it (request_free), after the last
  * sequence's final event.
  *
- * One request is prompt_count x choices sequences. A choice's number is prompt x choices + k. */
+ * One request is prompt_count x choices sequences. A choice's number is prompt x choices + k.
+ *
+ * Where it has a constraint, every choice's answer is held to it: no token is drawn that cannot
+ * follow, and the answer finishes (FINISH_STOP) as soon as nothing but its end can. That may be
+ * without an end token; the last event's token is then part of the text. `min_tokens` and
+ * `ignore_eos` only decide where the answer may end and may go on. */
 #ifndef WEFT_REQUEST_H
 #define WEFT_REQUEST_H
 
@@ -13,9 +18,25 @@
 #include "config/base/arena.h"
 #include "engine/batch.h"
 
+struct constraint; /* engine/text/constraint.h */
+
 struct request_prompt {
     const int32_t *tokens;
     uint32_t count; /* >= 1, and fits the context */
+};
+
+/* What an answer is held to, and from where on. The answer before it is free (a model's reasoning,
+ * the text before a tool call); one that never comes there stays free. */
+struct request_constraint {
+    struct constraint *constraint; /* one owner of it is the request; NULL: the answer is free */
+    /* It begins behind the first place in the answer where this run of tokens was generated, or
+     * else where this text was (tokens that are no text, control tokens, are none of it). A token
+     * that goes on behind the text is drawn anew unless that fits. Both empty: at the answer's
+     * beginning. In the arena. */
+    const int32_t *after_tokens;
+    uint32_t after_token_count;
+    const char *after_text;
+    uint32_t after_text_bytes;
 };
 
 struct request {
@@ -28,9 +49,11 @@ struct request {
      * the room that each choice's own prompt leaves); 0: score the prompt only. */
     uint32_t max_tokens;
     struct sampling sampling; /* `stream` is set per choice by the scheduler */
-    uint64_t arrived_ns;      /* clock_now() at the first header */
+    struct request_constraint constraint;
+    uint64_t arrived_ns; /* clock_now() at the first header */
 };
 
-void request_free(struct request *request); /* NULL is fine */
+/* Closes its constraint too. NULL is fine. */
+void request_free(struct request *request);
 
 #endif

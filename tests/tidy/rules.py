@@ -26,7 +26,13 @@ FLOORS = {
     "config": ("config/",),
     "kernels": ("kernels/", "config/"),
     "engine": ("engine/", "kernels/", "config/"),
-    "scheduler": ("scheduler/", "engine/engine.h", "engine/batch.h", "config/"),
+    "scheduler": (
+        "scheduler/",
+        "engine/engine.h",
+        "engine/batch.h",
+        "engine/text/constraint.h",
+        "config/",
+    ),
     "server": (
         "server/",
         "scheduler/",
