@@ -226,8 +226,9 @@ static int check_tensor(const struct binding *binding, const struct arch_weight 
                          (unsigned long long)wanted[1]);
     if (!tensor->known)
         return fault_set(binding->fault, E_UNSUPPORTED,
-                         "%s: the tensor %s is of type %u, which this version does not read",
-                         gguf_path(binding->file), name, tensor->code);
+                         "%s: the tensor %s is of type %u (%s), in which weights are not read",
+                         gguf_path(binding->file), name, tensor->code,
+                         dtype_gguf_refused(tensor->code));
     if ((line->flags & WEIGHT_FLOAT) && tensor->type != DT_F32)
         return fault_set(binding->fault, E_UNSUPPORTED,
                          "%s: the tensor %s is %s; only F32 is read there",

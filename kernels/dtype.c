@@ -23,6 +23,18 @@ bool dtype_from_gguf(uint32_t code, enum dtype *ret_type)
     return false;
 }
 
+const char *dtype_gguf_refused(uint32_t code)
+{
+    static const char *const names[] = {
+        [9] = "Q8_1", [15] = "Q8_K", [24] = "I8",  [25] = "I16",
+        [26] = "I32", [27] = "I64",  [28] = "F64", [41] = "Q1_0",
+    };
+
+    if (code >= sizeof names / sizeof *names || !names[code])
+        return "unknown";
+    return names[code];
+}
+
 size_t dtype_bytes(enum dtype type, uint64_t elements)
 {
     const struct dtype_info *info = &table[type];

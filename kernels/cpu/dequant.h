@@ -12,7 +12,8 @@
 /* `elements` must be whole blocks; `from` may have any alignment. */
 void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to);
 
-/* The 16 values that a quant of IQ4_NL stands for. */
+/* The 16 values that a quant of IQ4_NL stands for; of a float of 4 bits (E2M1), doubled. */
 extern const int8_t dequant_iq4_nl_values[16];
+extern const int8_t dequant_e2m1_values[16];
 
 #endif

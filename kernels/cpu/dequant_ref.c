@@ -14,12 +14,14 @@
  *     Q4_K   | d | dmin | s 12 | q 128 |                  8 parts: d s q - dmin m
  *     Q5_K   | d | dmin | s 12 | h 32 | q 128 |           8 parts, the same with a fifth bit
  *     Q6_K   | ql 128 | qh 64 | s 16 signed | d |         16 parts: d s (q - 32)
- */
+ *
+ * Formats with tables are in dequant_codebook.c. */
 #include "kernels/cpu/dequant.h"
 
 #include <stddef.h>
 
 #include "config/base/fault.h"
+#include "kernels/cpu/dequant_codebook.h"
 #include "kernels/cpu/half.h"
 
 const int8_t dequant_iq4_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -209,11 +211,15 @@ static void q6_k_block(const uint8_t *from, float *to)
 }
 
 static void (*const blocks[DTYPE_COUNT])(const uint8_t *from, float *to) = {
-    [DT_F32] = f32_block,   [DT_F16] = f16_block,       [DT_BF16] = bf16_block,
-    [DT_Q4_0] = q4_0_block, [DT_Q4_1] = q4_1_block,     [DT_Q5_0] = q5_0_block,
-    [DT_Q5_1] = q5_1_block, [DT_Q8_0] = q8_0_block,     [DT_Q2_K] = q2_k_block,
-    [DT_Q3_K] = q3_k_block, [DT_Q4_K] = q4_k_block,     [DT_Q5_K] = q5_k_block,
-    [DT_Q6_K] = q6_k_block, [DT_IQ4_NL] = iq4_nl_block,
+    [DT_F32] = f32_block,         [DT_F16] = f16_block,       [DT_BF16] = bf16_block,
+    [DT_Q4_0] = q4_0_block,       [DT_Q4_1] = q4_1_block,     [DT_Q5_0] = q5_0_block,
+    [DT_Q5_1] = q5_1_block,       [DT_Q8_0] = q8_0_block,     [DT_Q2_K] = q2_k_block,
+    [DT_Q3_K] = q3_k_block,       [DT_Q4_K] = q4_k_block,     [DT_Q5_K] = q5_k_block,
+    [DT_Q6_K] = q6_k_block,       [DT_IQ4_NL] = iq4_nl_block, [DT_IQ4_XS] = iq4_xs_block,
+    [DT_IQ3_XXS] = iq3_xxs_block, [DT_IQ3_S] = iq3_s_block,   [DT_IQ2_XXS] = iq2_xxs_block,
+    [DT_IQ2_XS] = iq2_xs_block,   [DT_IQ2_S] = iq2_s_block,   [DT_IQ1_S] = iq1_s_block,
+    [DT_IQ1_M] = iq1_m_block,     [DT_TQ1_0] = tq1_0_block,   [DT_TQ2_0] = tq2_0_block,
+    [DT_MXFP4] = mxfp4_block,     [DT_NVFP4] = nvfp4_block,
 };
 
 void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to)

@@ -11,10 +11,13 @@
 enum { LINE = 64, LANE_BYTES = 4, K_BLOCK = 256 };
 
 static const enum pack packs[DTYPE_COUNT] = {
-    [DT_F32] = PACK_F32,  [DT_F16] = PACK_F16,   [DT_BF16] = PACK_BF16, [DT_Q4_0] = PACK_Q4,
-    [DT_Q4_1] = PACK_Q4,  [DT_Q5_0] = PACK_Q8,   [DT_Q5_1] = PACK_RAW,  [DT_Q8_0] = PACK_Q8,
-    [DT_Q2_K] = PACK_RAW, [DT_Q3_K] = PACK_RAW,  [DT_Q4_K] = PACK_RAW,  [DT_Q5_K] = PACK_RAW,
-    [DT_Q6_K] = PACK_RAW, [DT_IQ4_NL] = PACK_Q8,
+    [DT_F32] = PACK_F32,   [DT_F16] = PACK_F16,     [DT_BF16] = PACK_BF16,  [DT_Q4_0] = PACK_Q4,
+    [DT_Q4_1] = PACK_Q4,   [DT_Q5_0] = PACK_Q8,     [DT_Q5_1] = PACK_RAW,   [DT_Q8_0] = PACK_Q8,
+    [DT_Q2_K] = PACK_RAW,  [DT_Q3_K] = PACK_RAW,    [DT_Q4_K] = PACK_RAW,   [DT_Q5_K] = PACK_RAW,
+    [DT_Q6_K] = PACK_RAW,  [DT_IQ4_NL] = PACK_Q8,   [DT_IQ4_XS] = PACK_RAW, [DT_IQ3_XXS] = PACK_RAW,
+    [DT_IQ3_S] = PACK_RAW, [DT_IQ2_XXS] = PACK_RAW, [DT_IQ2_XS] = PACK_RAW, [DT_IQ2_S] = PACK_RAW,
+    [DT_IQ1_S] = PACK_RAW, [DT_IQ1_M] = PACK_RAW,   [DT_TQ1_0] = PACK_RAW,  [DT_TQ2_0] = PACK_RAW,
+    [DT_MXFP4] = PACK_RAW, [DT_NVFP4] = PACK_RAW,
 };
 
 /* Of a block of 16 rows x 32 columns. */

@@ -309,8 +309,8 @@ static void refuses_tensors_by_name(void **state)
 
     image_read(&image, LLAMA);
     entry = find_name(&image, "blk.0.attn_q.weight");
-    memcpy(entry + 19 + 4 + 16, &(uint32_t){16}, 4); /* IQ2_XXS */
-    expect_refusal(&image, E_UNSUPPORTED, "blk.0.attn_q.weight is of type 16");
+    memcpy(entry + 19 + 4 + 16, &(uint32_t){28}, 4);
+    expect_refusal(&image, E_UNSUPPORTED, "blk.0.attn_q.weight is of type 28 (F64)");
 
     image_read(&image, LLAMA);
     entry = find_name(&image, "blk.0.attn_norm.weight");

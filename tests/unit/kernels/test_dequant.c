@@ -19,28 +19,27 @@ static const struct known {
     enum dtype type;
     const uint8_t *block;
     size_t bytes;
-    const float *values;
+    const uint32_t *values; /* the bits of floats */
     uint32_t count;
 } knowns[] = {
 #define KNOWN(NAME)                                                                           \
     {                                                                                         \
         DT_##NAME, block_##NAME, sizeof block_##NAME, values_##NAME, sizeof values_##NAME / 4 \
     }
-    KNOWN(Q4_0), KNOWN(Q4_1), KNOWN(Q5_0), KNOWN(Q5_1), KNOWN(Q8_0),   KNOWN(Q2_K),
-    KNOWN(Q3_K), KNOWN(Q4_K), KNOWN(Q5_K), KNOWN(Q6_K), KNOWN(IQ4_NL),
+    KNOWN(Q4_0),    KNOWN(Q4_1),  KNOWN(Q5_0),    KNOWN(Q5_1),   KNOWN(Q8_0),   KNOWN(Q2_K),
+    KNOWN(Q3_K),    KNOWN(Q4_K),  KNOWN(Q5_K),    KNOWN(Q6_K),   KNOWN(IQ4_NL), KNOWN(IQ4_XS),
+    KNOWN(IQ3_XXS), KNOWN(IQ3_S), KNOWN(IQ2_XXS), KNOWN(IQ2_XS), KNOWN(IQ2_S),  KNOWN(IQ1_S),
+    KNOWN(IQ1_M),   KNOWN(TQ1_0), KNOWN(TQ2_0),   KNOWN(MXFP4),  KNOWN(NVFP4),
 };
 enum { KNOWN_COUNT = sizeof knowns / sizeof *knowns, ELEMENTS_MAX = 256, ROWS = 19, BLOCKS = 3 };
 
+/* Bit for bit. */
 static void expect_values(const float *got, const struct known *known)
 {
-    float largest = 0;
-
     for (uint32_t i = 0; i < known->count; i++)
-        largest = fmaxf(largest, fabsf(known->values[i]));
-    for (uint32_t i = 0; i < known->count; i++)
-        if (!(fabsf(got[i] - known->values[i]) <= 1e-6f * largest))
+        if (got[i] != float_from_bits(known->values[i]))
             fail_msg("%s, element %u: %.9g, not %.9g", dtype_get(known->type)->name, i,
-                     (double)got[i], (double)known->values[i]);
+                     (double)got[i], (double)float_from_bits(known->values[i]));
 }
 
 static void known_blocks(void **state)

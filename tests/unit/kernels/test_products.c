@@ -77,6 +77,22 @@ static void fill_source(enum dtype type, uint8_t *to, size_t bytes)
         case DT_Q5_K:
             memcpy(to + at, halves, 4);
             break;
+        case DT_IQ1_M: /* the highest four bits of the f16 */
+            to[at + 55] = (uint8_t)(0x20 | (to[at + 55] & 0x8f));
+            break;
+        case DT_TQ1_0:
+            memcpy(to + at + 52, halves, 2);
+            break;
+        case DT_TQ2_0:
+            memcpy(to + at + 64, halves, 2);
+            break;
+        case DT_MXFP4: /* an exponent */
+            to[at] = (uint8_t)(118 + to[at] % 8);
+            break;
+        case DT_NVFP4:
+            for (size_t i = at; i < at + 4; i++)
+                to[i] &= 0x3f;
+            break;
         default:
             memcpy(to + at, halves, 2);
             break;
