@@ -37,7 +37,8 @@ struct arch_weight {
 enum {
     WEIGHT_PER_LAYER = 1 << 0,
     WEIGHT_OPTIONAL = 1 << 1,
-    WEIGHT_FLOAT = 1 << 2, /* float32 in the file, or it is refused: norms, biases, factors */
+    WEIGHT_FLOAT =
+        1 << 2, /* a float format in the file, or it is refused: norms, biases, factors */
 };
 
 struct arch {

@@ -13,9 +13,9 @@
 
 #include "config/base/clock.h"
 #include "engine/backend.h"
+#include "engine/checkpoint.h"
 #include "engine/cuda_library.h"
 #include "engine/forward.h"
-#include "engine/gguf.h"
 #include "engine/lane.h"
 #include "engine/model.h"
 #include "engine/request_table.h"
@@ -37,7 +37,7 @@ struct slot {
 struct engine {
     const struct backend_ops *ops;
     struct backend *backend;
-    struct gguf *gguf;
+    struct checkpoint *checkpoint; /* NULL: the weights are random */
     struct model *model;
     struct tokenizer *tokenizer;
     struct fault tokenizer_fault; /* why there is none */
@@ -259,11 +259,15 @@ static void find_end_tokens(struct engine *engine)
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
 
+    const struct gguf *gguf = engine_gguf(engine);
+
     engine->limits.end_tokens = engine->end_tokens;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && engine->gguf; i++) {
+    for (uint32_t i = 0; i < engine->model->end_count; i++)
+        add_end_token(engine, (uint64_t)engine->model->end_tokens[i]);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && gguf; i++) {
         uint64_t token;
 
-        if (gguf_get_u64(engine->gguf, keys[i], &token, NULL) == 1)
+        if (gguf_get_u64(gguf, keys[i], &token, NULL) == 1)
             add_end_token(engine, token);
     }
     if (engine->tokenizer) {
@@ -278,20 +282,22 @@ static void find_end_tokens(struct engine *engine)
 /* A tokenizer that is not read here does not keep the model from serving token ids. */
 static int open_tokenizer(struct engine *engine, struct fault *fault)
 {
+    const struct gguf *gguf = engine_gguf(engine);
     struct gguf_string kind;
     int r;
 
-    if (!engine->gguf) {
-        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "random weights come without a tokenizer");
+    if (!gguf) {
+        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "%s",
+                  engine->checkpoint ? "tokenizers in folders are not read yet"
+                                     : "random weights come without a tokenizer");
         return 0;
     }
-    r = gguf_get_string(engine->gguf, "tokenizer.ggml.model", &kind, &engine->tokenizer_fault);
+    r = gguf_get_string(gguf, "tokenizer.ggml.model", &kind, &engine->tokenizer_fault);
     if (r == 0)
-        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "%s holds no tokenizer",
-                  gguf_path(engine->gguf));
+        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "%s holds no tokenizer", gguf_path(gguf));
     if (r <= 0)
         return 0;
-    r = tokenizer_open_gguf(engine->gguf, &engine->tokenizer, &engine->tokenizer_fault);
+    r = tokenizer_open_gguf(gguf, &engine->tokenizer, &engine->tokenizer_fault);
     if (r == E_UNSUPPORTED)
         return 0;
     if (r < 0) {
@@ -302,7 +308,7 @@ static int open_tokenizer(struct engine *engine, struct fault *fault)
     /* Fewer is common (embeddings are padded); more would be tokens that cannot be computed. */
     if (tokenizer_count(engine->tokenizer) > engine->model->vocabulary)
         return fault_set(fault, E_CORRUPT, "%s: the tokenizer has %u tokens, the model only %u",
-                         gguf_path(engine->gguf), tokenizer_count(engine->tokenizer),
+                         gguf_path(gguf), tokenizer_count(engine->tokenizer),
                          engine->model->vocabulary);
     return 0;
 }
@@ -314,10 +320,10 @@ static int open_model(struct engine *engine, const struct engine_options *option
 
     if (!options->model_path)
         return model_open_random(options->random_shape, &engine->model, fault);
-    r = gguf_open(options->model_path, &engine->gguf, fault);
+    r = checkpoint_open(options->model_path, &engine->checkpoint, fault);
     if (r < 0)
         return r;
-    return model_open(engine->gguf, &engine->model, fault);
+    return model_open(engine->checkpoint, &engine->model, fault);
 }
 
 static int set_limits(struct engine *engine, const struct engine_options *options,
@@ -477,8 +483,8 @@ static int take_memory(struct engine *engine, const struct engine_options *optio
     r = engine->ops->load(engine->backend, engine->model, fault);
     if (r < 0)
         return r;
-    if (engine->gguf)
-        gguf_rest(engine->gguf); /* the backend has its own copy of most */
+    if (engine->checkpoint)
+        checkpoint_rest(engine->checkpoint); /* the backend has its own copy of most */
     began = clock_now();
     r = engine->ops->reserve(engine->backend, engine->model, &engine->limits, fault);
     if (r < 0)
@@ -593,7 +599,7 @@ void engine_close(struct engine *engine)
         engine->ops->close(engine->backend);
     tokenizer_close(engine->tokenizer);
     model_close(engine->model);
-    gguf_close(engine->gguf);
+    checkpoint_close(engine->checkpoint);
     free(engine);
 }
 
@@ -669,7 +675,18 @@ const char *engine_device_name(const struct engine *engine)
 
 const struct gguf *engine_gguf(const struct engine *engine)
 {
-    return engine->gguf;
+    return engine->checkpoint ? checkpoint_gguf(engine->checkpoint) : NULL;
+}
+
+const char *engine_model_path(const struct engine *engine)
+{
+    return engine->checkpoint ? checkpoint_path(engine->checkpoint) : NULL;
+}
+
+uint32_t engine_ignored(const struct engine *engine, const char **ret_first)
+{
+    *ret_first = engine->model->ignored;
+    return engine->model->ignored_count;
 }
 
 int engine_tokenizer(const struct engine *engine, const struct tokenizer **ret_tokenizer,

@@ -66,7 +66,7 @@ struct cuda_options {
 };
 
 struct engine_options {
-    const char *model_path;   /* a GGUF file; NULL: random weights of `random_shape` */
+    const char *model_path;   /* checkpoint_open(); NULL: random weights of `random_shape` */
     const char *random_shape; /* model_open_random() */
     enum engine_device device;
     uint32_t threads;        /* 0 = as many as affinity and the cgroup's quota allow */
@@ -135,9 +135,13 @@ const char *engine_model_name(const struct engine *engine); /* the shape's, or i
 /* Why DEVICE_AUTO computes on the CPU, or "". */
 const char *engine_device_note(const struct engine *engine);
 const char *engine_device_name(const struct engine *engine); /* "cpu (2 threads, avx512-vnni)" */
-/* The model file, for the tokenizer and templates; lives as long as the engine. NULL: the weights
- * are random. */
+/* The GGUF file, for the tokenizer and templates; lives as long as the engine. NULL: the model is a
+ * folder, or the weights are random. */
 const struct gguf *engine_gguf(const struct engine *engine);
+/* The file or folder; NULL: the weights are random. */
+const char *engine_model_path(const struct engine *engine);
+/* How many tensors of a folder's files the architecture has no use for; the first one's name. */
+uint32_t engine_ignored(const struct engine *engine, const char **ret_first);
 /* The file's tokenizer, immutable and the engine's own. A file without one, or with one that is not
  * read here, still opens (token ids in, token ids out): then this returns E_NOT_FOUND or
  * E_UNSUPPORTED and says why. */

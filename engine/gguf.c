@@ -6,12 +6,8 @@
  * allocated here is larger than a small multiple of the file. */
 #include "engine/gguf.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/gguf_file.h"
 
@@ -38,7 +34,7 @@ struct cursor {
 
 static size_t cursor_left(const struct cursor *cursor)
 {
-    return cursor->file->bytes - cursor->at;
+    return cursor->file->map.bytes - cursor->at;
 }
 
 static bool cursor_skip(struct cursor *cursor, uint64_t bytes)
@@ -53,7 +49,7 @@ static bool cursor_take(struct cursor *cursor, void *ret_value, size_t bytes)
 {
     if (bytes > cursor_left(cursor))
         return false;
-    memcpy(ret_value, cursor->file->base + cursor->at, bytes);
+    memcpy(ret_value, cursor->file->map.base + cursor->at, bytes);
     cursor->at += bytes;
     return true;
 }
@@ -64,7 +60,7 @@ static bool cursor_string(struct cursor *cursor, struct gguf_string *ret_string)
 
     if (!cursor_take(cursor, &bytes, sizeof bytes) || bytes > cursor_left(cursor))
         return false;
-    ret_string->text = (const char *)cursor->file->base + cursor->at;
+    ret_string->text = (const char *)cursor->file->map.base + cursor->at;
     ret_string->bytes = (size_t)bytes;
     cursor->at += (size_t)bytes;
     return true;
@@ -91,78 +87,23 @@ size_t gguf_scalar_bytes(enum gguf_type type)
 
 /* --- names --------------------------------------------------------------------------------- */
 
-static int compare_names(const struct gguf_string *a, const struct gguf_string *b)
-{
-    size_t shorter = a->bytes < b->bytes ? a->bytes : b->bytes;
-    int order = memcmp(a->text, b->text, shorter);
-
-    if (order)
-        return order;
-    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
-}
-
-struct named_items {
-    const char *items;
-    size_t stride;
-};
-
-static const struct gguf_string *item_name(const struct named_items *named, uint32_t position)
-{
-    return (const struct gguf_string *)(const void *)(named->items + position * named->stride);
-}
-
-static int compare_positions(const void *a, const void *b, void *named)
-{
-    return compare_names(item_name(named, *(const uint32_t *)a),
-                         item_name(named, *(const uint32_t *)b));
-}
-
-/* Sorts; a name that occurs twice is refused, because readers would differ on which one counts. */
-static int index_build(struct gguf_index *index, const void *items, size_t stride, uint32_t count,
+/* A name that occurs twice is refused, because readers would differ on which one counts. */
+static int index_build(struct name_index *index, const void *items, size_t stride, uint32_t count,
                        const struct gguf *file, const char *what, struct fault *fault)
 {
-    struct named_items named = {items, stride};
     char printed[PRINTED_NAME];
+    uint32_t twice;
+    int r = name_index_build(index, items, stride, count, &twice);
 
-    index->count = count;
-    index->order = malloc((count ? count : 1) * sizeof *index->order);
-    if (!index->order)
-        return fault_set(fault, E_MEMORY, "out of memory for the index of %s", file->path);
-    for (uint32_t i = 0; i < count; i++)
-        index->order[i] = i;
-    if (count > 1)
-        qsort_r(index->order, count, sizeof *index->order, compare_positions, &named);
-    for (uint32_t i = 1; i < count; i++) {
-        const struct gguf_string *name = item_name(&named, index->order[i]);
-
-        if (compare_names(item_name(&named, index->order[i - 1]), name) == 0) {
-            gguf_string_print(*name, printed, sizeof printed);
-            return fault_set(fault, E_CORRUPT, "%s: broken GGUF file: %s %s occurs twice",
-                             file->path, what, printed);
-        }
-    }
-    return 0;
-}
-
-const void *gguf_index_find(const struct gguf_index *index, const void *items, size_t stride,
-                            struct gguf_string name)
-{
-    struct named_items named = {items, stride};
-    uint32_t low = 0, high = index->count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        uint32_t position = index->order[middle];
-        int order = compare_names(&name, item_name(&named, position));
-
-        if (order == 0)
-            return named.items + position * stride;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    if (r < 0)
+        return fault_set(fault, r, "out of memory for the index of %s", file->path);
+    if (r == 0)
+        return 0;
+    gguf_string_print(
+        *(const struct gguf_string *)(const void *)((const char *)items + twice * stride), printed,
+        sizeof printed);
+    return fault_set(fault, E_CORRUPT, "%s: broken GGUF file: %s %s occurs twice", file->path, what,
+                     printed);
 }
 
 /* --- metadata ------------------------------------------------------------------------------ */
@@ -181,7 +122,7 @@ static int read_array(struct gguf *file, struct cursor *cursor, uint32_t index, 
                          "%s: metadata entry %u is an array of %s", file->path, index,
                          element == GGUF_ARRAY ? "arrays" : "an unknown type");
     key->element = (enum gguf_type)element;
-    key->value = file->base + cursor->at;
+    key->value = file->map.base + cursor->at;
     scalar = gguf_scalar_bytes(key->element);
     if (scalar) {
         if (key->count > cursor_left(cursor) / scalar || !cursor_skip(cursor, key->count * scalar))
@@ -222,7 +163,7 @@ static int read_key(struct gguf *file, struct cursor *cursor, uint32_t index, st
     key->type = (enum gguf_type)type;
     if (key->type == GGUF_ARRAY)
         return read_array(file, cursor, index, fault);
-    key->value = file->base + cursor->at;
+    key->value = file->map.base + cursor->at;
     if (key->type == GGUF_STRING) {
         if (!cursor_string(cursor, &string))
             return ends_inside(file, fault, "metadata entry", index);
@@ -314,9 +255,9 @@ static int place_tensors(struct gguf *file, size_t entries_end, const uint64_t *
     if (r < 0)
         return r;
     data_at = (entries_end + alignment - 1) & ~(alignment - 1);
-    if (data_at > file->bytes) /* a file without tensors may end before the padding */
-        data_at = file->bytes;
-    data_bytes = file->bytes - (size_t)data_at;
+    if (data_at > file->map.bytes) /* a file without tensors may end before the padding */
+        data_at = file->map.bytes;
+    data_bytes = file->map.bytes - (size_t)data_at;
     for (uint32_t i = 0; i < file->tensor_count; i++) {
         struct gguf_tensor *tensor = &file->tensors[i];
 
@@ -324,7 +265,7 @@ static int place_tensors(struct gguf *file, size_t entries_end, const uint64_t *
             return tensor_fault(file, tensor, "is not aligned as the file says", fault);
         if (offsets[i] > data_bytes || tensor->bytes > data_bytes - offsets[i])
             return tensor_fault(file, tensor, "reaches beyond the end of the file", fault);
-        tensor->data = file->base + data_at + offsets[i];
+        tensor->data = file->map.base + data_at + offsets[i];
     }
     return 0;
 }
@@ -382,7 +323,7 @@ static int read_header(struct gguf *file, struct cursor *cursor, struct fault *f
             fault, E_CORRUPT,
             "%s: broken GGUF file: %llu tensors and %llu metadata entries cannot be in %zu bytes",
             file->path, (unsigned long long)tensor_count, (unsigned long long)key_count,
-            file->bytes);
+            file->map.bytes);
     file->tensor_count = (uint32_t)tensor_count;
     file->key_count = (uint32_t)key_count;
     return 0;
@@ -411,41 +352,6 @@ static int parse(struct gguf *file, struct fault *fault)
     return read_tensors(file, &cursor, fault);
 }
 
-static int map_file(struct gguf *file, struct fault *fault)
-{
-    struct stat info;
-    void *base;
-    int fd, r;
-
-    /* O_NONBLOCK: a pipe in the model's place must not hang the start. */
-    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return fault_errno(fault, "cannot open %s", file->path);
-    if (fstat(fd, &info) < 0) {
-        r = fault_errno(fault, "cannot stat %s", file->path);
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode) || info.st_size == 0) {
-        r = fault_set(fault, E_INVALID, "%s is %s, not a GGUF file", file->path,
-                      S_ISDIR(info.st_mode)   ? "a folder"
-                      : S_ISREG(info.st_mode) ? "empty"
-                                              : "no regular file");
-        goto out;
-    }
-    base = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (base == MAP_FAILED) {
-        r = fault_errno(fault, "cannot map %s", file->path);
-        goto out;
-    }
-    file->base = base;
-    file->bytes = (size_t)info.st_size;
-    file->mapped = true;
-    r = 0;
-out:
-    close(fd);
-    return r;
-}
-
 static struct gguf *file_new(const char *path)
 {
     struct gguf *file = calloc(1, sizeof *file);
@@ -467,7 +373,7 @@ int gguf_open(const char *path, struct gguf **ret_file, struct fault *fault)
 
     if (!file)
         return fault_set(fault, E_MEMORY, "out of memory opening %s", path);
-    r = map_file(file, fault);
+    r = file_map_open(file->path, "a GGUF file", &file->map, fault);
     if (r < 0)
         goto out;
     r = parse(file, fault);
@@ -489,8 +395,7 @@ int gguf_open_memory(const void *data, size_t bytes, const char *name, struct gg
     must((uintptr_t)data % 16 == 0);
     if (!file)
         return fault_set(fault, E_MEMORY, "out of memory opening %s", name);
-    file->base = data;
-    file->bytes = bytes;
+    file->map = (struct file_map){.base = data, .bytes = bytes, .borrowed = true};
     r = parse(file, fault);
     if (r < 0)
         goto out;
@@ -509,18 +414,16 @@ void gguf_close(struct gguf *file)
         free(file->keys[i].string_at);
     free(file->keys);
     free(file->tensors);
-    free(file->key_index.order);
-    free(file->tensor_index.order);
-    if (file->mapped)
-        munmap((void *)(uintptr_t)file->base, file->bytes);
+    name_index_close(&file->key_index);
+    name_index_close(&file->tensor_index);
+    file_map_close(&file->map);
     free(file->path);
     free(file);
 }
 
 void gguf_rest(const struct gguf *file)
 {
-    if (file->mapped)
-        madvise((void *)(uintptr_t)file->base, file->bytes, MADV_DONTNEED);
+    file_map_rest(&file->map);
 }
 
 const char *gguf_path(const struct gguf *file)
@@ -530,7 +433,7 @@ const char *gguf_path(const struct gguf *file)
 
 uint64_t gguf_bytes(const struct gguf *file)
 {
-    return file->bytes;
+    return file->map.bytes;
 }
 
 uint32_t gguf_version(const struct gguf *file)
@@ -551,6 +454,6 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, uint64_t index
 
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *file, const char *name)
 {
-    return gguf_index_find(&file->tensor_index, file->tensors, sizeof *file->tensors,
+    return name_index_find(&file->tensor_index, file->tensors, sizeof *file->tensors,
                            (struct gguf_string){name, strlen(name)});
 }

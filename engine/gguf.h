@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "config/base/fault.h"
+#include "engine/name_index.h"
 #include "kernels/dtype.h"
 
 enum { GGUF_DIMENSIONS_MAX = 4 };
@@ -34,11 +35,6 @@ enum gguf_type {
     GGUF_I64,
     GGUF_F64,
     GGUF_TYPE_COUNT,
-};
-
-struct gguf_string {
-    const char *text; /* not NUL-terminated; any bytes */
-    size_t bytes;
 };
 
 struct gguf_tensor {

@@ -2,6 +2,7 @@
 #ifndef WEFT_GGUF_FILE_H
 #define WEFT_GGUF_FILE_H
 
+#include "engine/file_map.h"
 #include "engine/gguf.h"
 
 /* One metadata entry. Everything it points to was checked to lie inside the file. */
@@ -14,31 +15,18 @@ struct gguf_key {
     uint64_t *string_at;    /* arrays of strings: where each one's length stands in the file */
 };
 
-/* Positions in `keys` or `tensors`, sorted by name, so that a hostile count costs n log n and no
- * more. */
-struct gguf_index {
-    uint32_t *order;
-    uint32_t count;
-};
-
 struct gguf {
     char *path;
-    const uint8_t *base;
-    size_t bytes;
-    bool mapped; /* false: the bytes are somebody else's */
+    struct file_map map;
     uint32_t version;
     uint32_t key_count;
     struct gguf_key *keys;
-    struct gguf_index key_index;
+    struct name_index key_index;
     uint32_t tensor_count;
     struct gguf_tensor *tensors;
-    struct gguf_index tensor_index;
+    struct name_index tensor_index;
 };
 
 size_t gguf_scalar_bytes(enum gguf_type type); /* 0 for strings and arrays */
-/* The entry named so among `items`, which lie `stride` bytes apart and begin with their name; or
- * NULL. */
-const void *gguf_index_find(const struct gguf_index *index, const void *items, size_t stride,
-                            struct gguf_string name);
 
 #endif

@@ -74,7 +74,7 @@ static struct number load_number(enum gguf_type type, const uint8_t *at)
 
 static const struct gguf_key *find(const struct gguf *file, const char *key)
 {
-    return gguf_index_find(&file->key_index, file->keys, sizeof *file->keys,
+    return name_index_find(&file->key_index, file->keys, sizeof *file->keys,
                            (struct gguf_string){key, strlen(key)});
 }
 
@@ -162,7 +162,7 @@ struct gguf_string gguf_array_string(const struct gguf_array *array, uint64_t in
     const uint8_t *at;
 
     must(index < array->count && array->type == GGUF_STRING);
-    at = array->file->base + array->string_at[index];
+    at = array->file->map.base + array->string_at[index];
     return (struct gguf_string){(const char *)at + sizeof(uint64_t), (size_t)LOAD(uint64_t, at)};
 }
 

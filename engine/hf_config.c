@@ -265,7 +265,8 @@ static int add_end_token(struct reading *reading, const json_t *value)
 
     if (!json_integral(value, &token) || token < 0)
         return refuse(reading, E_INVALID, "eos_token_id", "must be a token id or a list of them");
-    if (token < reading->config.sizes.vocabulary && reading->config.end_count < HF_END_TOKENS_MAX)
+    if (token < reading->config.sizes.vocabulary &&
+        reading->config.end_count < MODEL_END_TOKENS_MAX)
         reading->config.end_tokens[reading->config.end_count++] = (int32_t)token;
     return 0;
 }

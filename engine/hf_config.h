@@ -10,7 +10,7 @@
 
 #include "engine/arch.h"
 
-enum { HF_END_TOKENS_MAX = 16, HF_ROPE_NONE = 0, HF_ROPE_LINEAR, HF_ROPE_LLAMA3 };
+enum { HF_ROPE_NONE = 0, HF_ROPE_LINEAR, HF_ROPE_LLAMA3 };
 
 struct hf_rope_scaling {
     unsigned kind; /* HF_ROPE_ */
@@ -23,11 +23,11 @@ struct hf_rope_scaling {
 struct hf_config {
     struct model sizes; /* its numbers only: no name, no layers, no weights, no rope_factors */
     const struct arch *arch;
-    const char *class_name;                /* "LlamaForCausalLM"; static */
-    enum dtype type;                       /* DT_F32, DT_F16 or DT_BF16 */
-    bool tied;                             /* the head is the embedding */
-    uint32_t end_count;                    /* eos_token_id: none, one or a list */
-    int32_t end_tokens[HF_END_TOKENS_MAX]; /* below the vocabulary */
+    const char *class_name;                   /* "LlamaForCausalLM"; static */
+    enum dtype type;                          /* DT_F32, DT_F16 or DT_BF16 */
+    bool tied;                                /* the head is the embedding */
+    uint32_t end_count;                       /* eos_token_id: none, one or a list */
+    int32_t end_tokens[MODEL_END_TOKENS_MAX]; /* below the vocabulary */
     struct hf_rope_scaling rope_scaling;
 };
 

@@ -1,210 +1,73 @@
-/* model.c -- reads a file's hyperparameters and binds its tensors by the architecture's row.
+/* model.c -- binds a checkpoint's tensors by the architecture's row.
  *
- * Every number is bounded before it is multiplied, and every tensor's shape is compared with what
- * the numbers say, so a backend may trust both. A tensor that no line of the row names is a fault
- * too: computing without it would silently give another model's answers. */
+ * The sizes come from the file's metadata (gguf_config.c) or from config.json (hf_config.c). Every
+ * tensor's shape is compared with what they say, so a backend may trust both. A tensor of a GGUF
+ * file that no line of the row names is a fault too: computing without it would silently give
+ * another model's answers. Transformers' checkpoints carry tensors that their own classes ignore;
+ * as there, what config.json has no use for is left aside, and counted (model.ignored_count). */
 #include "engine/model.h"
 
-#include <math.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/arch.h"
+#include "engine/gguf_config.h"
+#include "engine/hf_config.h"
+#include "engine/weight_part.h"
 
-enum { KEY_BYTES = 96, NAME_BYTES = 96 };
+enum { NAME_BYTES = 96, SHAPE_BYTES = 96 };
 
 /* What binding needs besides the model. */
 struct binding {
-    const struct gguf *file;
+    const struct checkpoint *checkpoint;
     const struct arch *arch;
     struct model *model;
-    bool *bound; /* [tensors of the file] */
+    bool hf;     /* names and conventions of Transformers */
+    bool tied;   /* the head is the embedding, whatever the file has */
+    bool *bound; /* [tensors of the checkpoint] */
     struct fault *fault;
 };
 
-/* --- hyperparameters ----------------------------------------------------------------------- */
-
-static void key_name(const struct binding *binding, const char *suffix, char *ret_key)
+static const char *path_of(const struct binding *binding)
 {
-    snprintf(ret_key, KEY_BYTES, "%s.%s", binding->arch->name, suffix);
-}
-
-/* A size from 1 to `most`. Absent: stays at its default, or is refused when that is 0. */
-static int read_size(const struct binding *binding, const char *suffix, uint64_t most,
-                     uint32_t *ret_size)
-{
-    char key[KEY_BYTES];
-    uint64_t value = *ret_size;
-    int r;
-
-    key_name(binding, suffix, key);
-    r = gguf_get_u64(binding->file, key, &value, binding->fault);
-    if (r < 0)
-        return r;
-    if (r == 0 && value == 0)
-        return fault_set(binding->fault, E_CORRUPT, "%s: the metadata lack %s",
-                         gguf_path(binding->file), key);
-    if (value < 1 || value > most)
-        return fault_set(binding->fault, E_CORRUPT, "%s: %s is %llu; it must be from 1 to %llu",
-                         gguf_path(binding->file), key, (unsigned long long)value,
-                         (unsigned long long)most);
-    *ret_size = (uint32_t)value;
-    return 0;
-}
-
-/* A finite number above `low` and at most `high`. Absent: stays at its default, or is refused when
- * that is NAN. */
-static int read_real(const struct binding *binding, const char *suffix, double low, double high,
-                     float *ret_value)
-{
-    char key[KEY_BYTES];
-    double value = (double)*ret_value;
-    int r;
-
-    key_name(binding, suffix, key);
-    r = gguf_get_f64(binding->file, key, &value, binding->fault);
-    if (r < 0)
-        return r;
-    if (r == 0 && isnan(value))
-        return fault_set(binding->fault, E_CORRUPT, "%s: the metadata lack %s",
-                         gguf_path(binding->file), key);
-    if (!(value > low && value <= high))
-        return fault_set(binding->fault, E_CORRUPT,
-                         "%s: %s is %g; it must be above %g and at most %g",
-                         gguf_path(binding->file), key, value, low, high);
-    *ret_value = (float)value;
-    return 0;
-}
-
-static int read_attention_sizes(const struct binding *binding)
-{
-    struct model *model = binding->model;
-    uint32_t value_size;
-    int r;
-
-    r = read_size(binding, "attention.head_count", MODEL_HEADS_MAX, &model->heads);
-    if (r < 0)
-        return r;
-    model->kv_heads = model->heads;
-    r = read_size(binding, "attention.head_count_kv", MODEL_HEADS_MAX, &model->kv_heads);
-    if (r < 0)
-        return r;
-    if (model->heads % model->kv_heads != 0)
-        return fault_set(binding->fault, E_CORRUPT, "%s: %u heads cannot share %u key-value heads",
-                         gguf_path(binding->file), model->heads, model->kv_heads);
-    model->head_size = model->width / model->heads;
-    r = read_size(binding, "attention.key_length", MODEL_HEAD_SIZE_MAX, &model->head_size);
-    if (r < 0)
-        return r;
-    value_size = model->head_size;
-    r = read_size(binding, "attention.value_length", MODEL_HEAD_SIZE_MAX, &value_size);
-    if (r < 0)
-        return r;
-    if (value_size != model->head_size)
-        return fault_set(
-            binding->fault, E_UNSUPPORTED,
-            "%s: keys of %u and values of %u numbers a head: only equal ones are supported",
-            gguf_path(binding->file), model->head_size, value_size);
-    model->attention_scale = 1.0f / sqrtf((float)model->head_size);
-    return read_real(binding, "attention.scale", 0, 1e6, &model->attention_scale);
-}
-
-/* Linear scaling divides every frequency by its factor; other kinds are refused by name. */
-static int read_rope_scaling(const struct binding *binding, float *ret_factor)
-{
-    char key[KEY_BYTES], printed[NAME_BYTES];
-    struct gguf_string kind = {"none", 4};
-    bool linear;
-    int r;
-
-    key_name(binding, "rope.scaling.type", key);
-    r = gguf_get_string(binding->file, key, &kind, binding->fault);
-    if (r < 0)
-        return r;
-    linear = kind.bytes == 6 && memcmp(kind.text, "linear", 6) == 0;
-    if (!linear && !(kind.bytes == 4 && memcmp(kind.text, "none", 4) == 0)) {
-        gguf_string_print(kind, printed, sizeof printed);
-        return fault_set(binding->fault, E_UNSUPPORTED,
-                         "%s: rotary scaling \"%s\" is not supported (known: none, linear)",
-                         gguf_path(binding->file), printed);
-    }
-    *ret_factor = 1.0f;
-    r = read_real(binding, "rope.scale_linear", 0, 1e6, ret_factor); /* the older name */
-    if (r < 0 || !linear)
-        return r;
-    return read_real(binding, "rope.scaling.factor", 0, 1e6, ret_factor);
-}
-
-static int read_sizes(const struct binding *binding)
-{
-    struct model *model = binding->model;
-    const struct gguf_tensor *embedding;
-    char key[KEY_BYTES];
-    uint64_t experts = 0;
-    int r;
-
-    r = read_size(binding, "block_count", MODEL_LAYERS_MAX, &model->layer_count);
-    if (r < 0)
-        return r;
-    r = read_size(binding, "embedding_length", MODEL_WIDTH_MAX, &model->width);
-    if (r < 0)
-        return r;
-    r = read_size(binding, "feed_forward_length", MODEL_FFN_WIDTH_MAX, &model->ffn_width);
-    if (r < 0)
-        return r;
-    r = read_size(binding, "context_length", MODEL_CONTEXT_MAX, &model->context);
-    if (r < 0)
-        return r;
-    key_name(binding, "expert_count", key);
-    r = gguf_get_u64(binding->file, key, &experts, binding->fault);
-    if (r < 0)
-        return r;
-    if (experts)
-        return fault_set(binding->fault, E_UNSUPPORTED,
-                         "%s: a mixture of %llu experts is not supported yet",
-                         gguf_path(binding->file), (unsigned long long)experts);
-    r = read_attention_sizes(binding);
-    if (r < 0)
-        return r;
-    embedding = gguf_tensor_find(binding->file, "token_embd.weight");
-    if (!embedding)
-        return fault_set(binding->fault, E_CORRUPT, "%s: the tensor token_embd.weight is missing",
-                         gguf_path(binding->file));
-    if (embedding->dimensions[1] > MODEL_VOCABULARY_MAX)
-        return fault_set(binding->fault, E_CORRUPT,
-                         "%s: token_embd.weight has %llu rows; more than %d tokens are not served",
-                         gguf_path(binding->file), (unsigned long long)embedding->dimensions[1],
-                         MODEL_VOCABULARY_MAX);
-    model->vocabulary = (uint32_t)embedding->dimensions[1];
-    return 0;
-}
-
-static int read_rope_and_norm(const struct binding *binding)
-{
-    struct model *model = binding->model;
-    int r;
-
-    model->rope_size = model->head_size;
-    r = read_size(binding, "rope.dimension_count", model->head_size, &model->rope_size);
-    if (r < 0)
-        return r;
-    if (model->rope_size % 2 != 0)
-        return fault_set(binding->fault, E_CORRUPT, "%s: %u dimensions cannot rotate in pairs",
-                         gguf_path(binding->file), model->rope_size);
-    model->rope_base = 10000.0f;
-    r = read_real(binding, "rope.freq_base", 1, 1e12, &model->rope_base);
-    if (r < 0)
-        return r;
-    model->norm_epsilon = NAN;
-    return read_real(binding, "attention.layer_norm_rms_epsilon", 0, 0.1, &model->norm_epsilon);
+    return checkpoint_path(binding->checkpoint);
 }
 
 /* --- tensors ------------------------------------------------------------------------------- */
 
+static bool is_float(enum dtype type)
+{
+    return type == DT_F32 || type == DT_F16 || type == DT_BF16;
+}
+
+static bool has_shape(const struct stored_tensor *tensor, const uint64_t wanted[2])
+{
+    for (uint32_t i = 2; i < TENSOR_DIMENSIONS_MAX; i++) {
+        if (tensor->dimensions[i] != 1)
+            return false;
+    }
+    return tensor->dimensions[0] == wanted[0] && tensor->dimensions[1] == wanted[1];
+}
+
+static int misshapen(const struct binding *binding, const char *name,
+                     const struct stored_tensor *tensor, const uint64_t wanted[2])
+{
+    struct stored_tensor right = {.dimension_count = wanted[1] == 1 ? 1 : 2,
+                                  .dimensions = {wanted[0], wanted[1]}};
+    char has[SHAPE_BYTES], wants[SHAPE_BYTES];
+
+    checkpoint_print_shape(binding->checkpoint, tensor, has, sizeof has);
+    checkpoint_print_shape(binding->checkpoint, &right, wants, sizeof wants);
+    return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is %s, not %s as %s",
+                     path_of(binding), name, has, wants,
+                     binding->hf ? "config.json says" : "the metadata say");
+}
+
 /* A vector stands in the file as one dimension, whether it is a row or a column here. */
 static int check_tensor(const struct binding *binding, const struct arch_weight *line,
-                        const char *name, const struct gguf_tensor *tensor)
+                        const char *name, const struct stored_tensor *tensor)
 {
     uint32_t rows = arch_dim_value(binding->model, line->rows);
     uint32_t columns = arch_dim_value(binding->model, line->columns);
@@ -214,43 +77,58 @@ static int check_tensor(const struct binding *binding, const struct arch_weight 
         wanted[0] = rows;
         wanted[1] = 1;
     }
-    if (tensor->dimensions[0] != wanted[0] || tensor->dimensions[1] != wanted[1] ||
-        tensor->dimensions[2] != 1 || tensor->dimensions[3] != 1)
-        return fault_set(binding->fault, E_CORRUPT,
-                         "%s: the tensor %s is %llu x %llu x %llu x %llu, not %llu x %llu as the "
-                         "metadata say",
-                         gguf_path(binding->file), name, (unsigned long long)tensor->dimensions[0],
-                         (unsigned long long)tensor->dimensions[1],
-                         (unsigned long long)tensor->dimensions[2],
-                         (unsigned long long)tensor->dimensions[3], (unsigned long long)wanted[0],
-                         (unsigned long long)wanted[1]);
+    if (!has_shape(tensor, wanted))
+        return misshapen(binding, name, tensor, wanted);
     if (!tensor->known)
         return fault_set(binding->fault, E_UNSUPPORTED,
-                         "%s: the tensor %s is of type %u (%s), in which weights are not read",
-                         gguf_path(binding->file), name, tensor->code,
-                         dtype_gguf_refused(tensor->code));
-    if ((line->flags & WEIGHT_FLOAT) && tensor->type != DT_F32)
+                         "%s: the tensor %s is of %s%s, in which weights are not read",
+                         path_of(binding), name, binding->hf ? "dtype " : "", tensor->format);
+    if ((line->flags & WEIGHT_FLOAT) && !is_float(tensor->type))
         return fault_set(binding->fault, E_UNSUPPORTED,
-                         "%s: the tensor %s is %s; only F32 is read there",
-                         gguf_path(binding->file), name, dtype_get(tensor->type)->name);
+                         "%s: the tensor %s is %s; only F32, F16 and BF16 are read there",
+                         path_of(binding), name, tensor->format);
     return 0;
+}
+
+/* Checkpoints of bare models leave out the prefix that those with a head have. */
+static const struct stored_tensor *find_tensor(const struct binding *binding, const char *name)
+{
+    const struct stored_tensor *tensor = checkpoint_tensor_find(binding->checkpoint, name);
+    static const char *const prefixes[] = {"model.", "transformer."};
+
+    for (size_t i = 0; !tensor && binding->hf && i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t bytes = strlen(prefixes[i]);
+
+        if (strncmp(name, prefixes[i], bytes) == 0)
+            tensor = checkpoint_tensor_find(binding->checkpoint, name + bytes);
+    }
+    return tensor;
 }
 
 /* Binds one tensor to its part of a weight. 1: bound; 0: an optional one that is absent. */
 static int bind_tensor(struct binding *binding, const struct arch_weight *line, uint32_t layer,
                        struct weight *weight)
 {
-    const struct gguf_tensor *tensor;
+    const char *format = binding->hf ? line->hf_name : line->name;
+    const struct stored_tensor *tensor;
     char name[ARCH_NAME_BYTES];
+    bool required = !(line->flags & WEIGHT_OPTIONAL);
     int r;
 
-    arch_weight_name(line->name, layer, name);
-    tensor = gguf_tensor_find(binding->file, name);
+    if (!format)
+        return 0;
+    if (binding->hf && weight == &binding->model->head) {
+        if (binding->tied)
+            return 0;
+        required = true;
+    }
+    arch_weight_name(format, layer, name);
+    tensor = find_tensor(binding, name);
     if (!tensor) {
-        if (line->flags & WEIGHT_OPTIONAL)
+        if (!required)
             return 0;
         return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is missing",
-                         gguf_path(binding->file), name);
+                         path_of(binding), name);
     }
     r = check_tensor(binding, line, name, tensor);
     if (r < 0)
@@ -258,10 +136,10 @@ static int bind_tensor(struct binding *binding, const struct arch_weight *line, 
     /* Parts are stacked in their order; a later one without those before it has no place. */
     if (weight->part_count != line->part)
         return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s stands without its fellows",
-                         gguf_path(binding->file), name);
+                         path_of(binding), name);
     arch_weight_add(line, binding->model, weight,
                     (struct weight_part){.type = tensor->type, .data = tensor->data});
-    binding->bound[tensor - gguf_tensor_at(binding->file, 0)] = true;
+    binding->bound[tensor - checkpoint_tensor_at(binding->checkpoint, 0)] = true;
     binding->model->weight_bytes += tensor->bytes;
     return 1;
 }
@@ -282,8 +160,47 @@ static int bind_layer(struct binding *binding, uint32_t layer)
     }
     if (bound->qkv_bias.rows && bound->qkv_bias.rows != bound->qkv.rows)
         return fault_set(binding->fault, E_CORRUPT,
-                         "%s: layer %u has a bias for some of q, k and v only",
-                         gguf_path(binding->file), layer);
+                         "%s: layer %u has a bias for some of q, k and v only", path_of(binding),
+                         layer);
+    return 0;
+}
+
+/* --- tensors that nothing is bound to ------------------------------------------------------ */
+
+/* What Transformers' classes wrote once and compute themselves: rotary frequencies, causal masks.
+ */
+static bool is_leftover(struct gguf_string name)
+{
+    static const char *const endings[] = {".inv_freq", ".attn.bias", ".attn.masked_bias",
+                                          ".attention.bias", ".attention.masked_bias"};
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t bytes = strlen(endings[i]);
+
+        if (name.bytes >= bytes && memcmp(name.text + name.bytes - bytes, endings[i], bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int check_rest(struct binding *binding)
+{
+    struct model *model = binding->model;
+
+    for (uint32_t i = 0; i < checkpoint_tensor_count(binding->checkpoint); i++) {
+        const struct stored_tensor *tensor = checkpoint_tensor_at(binding->checkpoint, i);
+        char printed[NAME_BYTES];
+
+        if (binding->bound[i] || (binding->hf && is_leftover(tensor->name)))
+            continue;
+        gguf_string_print(tensor->name, printed, sizeof printed);
+        if (!binding->hf)
+            return fault_set(binding->fault, E_UNSUPPORTED,
+                             "%s: the tensor %s is not one that the architecture %s knows here",
+                             path_of(binding), printed, binding->arch->name);
+        if (model->ignored_count++ == 0)
+            snprintf(model->ignored, sizeof model->ignored, "%s", printed);
+    }
     return 0;
 }
 
@@ -308,114 +225,120 @@ static int bind_all(struct binding *binding)
     }
     if (!model->head.rows)
         model->head = model->embedding;
-    for (uint64_t i = 0; i < gguf_tensor_count(binding->file); i++) {
-        char printed[NAME_BYTES];
-
-        if (binding->bound[i])
-            continue;
-        gguf_string_print(gguf_tensor_at(binding->file, i)->name, printed, sizeof printed);
-        return fault_set(binding->fault, E_UNSUPPORTED,
-                         "%s: the tensor %s is not one that the architecture %s knows here",
-                         gguf_path(binding->file), printed, binding->arch->name);
-    }
-    return 0;
-}
-
-/* The file's factors and linear scaling become one list. */
-static int set_rope_factors(struct binding *binding)
-{
-    struct model *model = binding->model;
-    uint32_t pairs = model->rope_size / 2;
-    const float *from = model->rope_freqs.rows ? model->rope_freqs.parts[0].data : NULL;
-    float scale = 1.0f;
-    int r;
-
-    r = read_rope_scaling(binding, &scale);
-    if (r < 0)
-        return r;
-    if (!from && scale == 1.0f)
-        return 0;
-    model->rope_factors = calloc(pairs, sizeof *model->rope_factors);
-    if (!model->rope_factors)
-        return fault_set(binding->fault, E_MEMORY, "out of memory for the rotary factors");
-    for (uint32_t i = 0; i < pairs; i++) {
-        model->rope_factors[i] = (from ? from[i] : 1.0f) * scale;
-        if (!(model->rope_factors[i] > 0.0f && model->rope_factors[i] < 1e30f))
-            return fault_set(binding->fault, E_CORRUPT,
-                             "%s: a rotary factor in rope_freqs.weight is not a positive number",
-                             gguf_path(binding->file));
-    }
-    return 0;
+    return check_rest(binding);
 }
 
 /* --- the model ----------------------------------------------------------------------------- */
 
-static int find_arch(struct binding *binding)
+static int take_factors(struct binding *binding)
 {
-    struct gguf_string name = {"", 0};
-    int r = gguf_get_string(binding->file, "general.architecture", &name, binding->fault);
+    struct model *model = binding->model;
 
+    model->rope_factors = calloc(model->rope_size / 2, sizeof *model->rope_factors);
+    return model->rope_factors
+               ? 0
+               : fault_set(binding->fault, E_MEMORY, "out of memory for the rotary factors");
+}
+
+/* The file's factors and linear scaling become one list. */
+static int set_gguf_factors(struct binding *binding, float scale)
+{
+    struct model *model = binding->model;
+    bool stored = model->rope_freqs.rows > 0;
+    int r;
+
+    if (!stored && scale == 1.0f)
+        return 0;
+    r = take_factors(binding);
     if (r < 0)
         return r;
-    if (r == 0)
-        return fault_set(binding->fault, E_CORRUPT, "%s: the metadata lack general.architecture",
-                         gguf_path(binding->file));
-    r = arch_find(name, &binding->arch, binding->fault);
-    if (r < 0)
-        return fault_prefix(binding->fault, "%s", gguf_path(binding->file));
+    if (stored)
+        weight_part_read(&model->rope_freqs.parts[0], model->rope_size / 2, 0, 1, DT_F32,
+                         model->rope_factors);
+    for (uint32_t i = 0; i < model->rope_size / 2; i++) {
+        float *factor = &model->rope_factors[i];
+
+        *factor = (stored ? *factor : 1.0f) * scale;
+        if (!(*factor > 0.0f && *factor < 1e30f))
+            return fault_set(binding->fault, E_CORRUPT,
+                             "%s: a rotary factor in rope_freqs.weight is not a positive number",
+                             path_of(binding));
+    }
     return 0;
 }
 
+/* general.name, or what the path ends in. */
 static void set_name(struct binding *binding)
 {
-    const char *slash = strrchr(gguf_path(binding->file), '/');
-    struct gguf_string name = {slash ? slash + 1 : gguf_path(binding->file), 0};
+    const char *slash = strrchr(path_of(binding), '/');
+    struct gguf_string name = {slash && slash[1] ? slash + 1 : path_of(binding), 0};
 
     name.bytes = strlen(name.text);
     /* A name of another type is no reason to refuse the model. */
-    (void)gguf_get_string(binding->file, "general.name", &name, NULL);
+    if (!binding->hf)
+        (void)gguf_get_string(checkpoint_gguf(binding->checkpoint), "general.name", &name, NULL);
     gguf_string_print(name, binding->model->name, sizeof binding->model->name);
 }
 
-static int fill(struct binding *binding)
+static int bind_sized(struct binding *binding, const struct arch *arch, const struct model *sizes)
 {
     struct model *model = binding->model;
-    int r;
 
-    r = find_arch(binding);
-    if (r < 0)
-        return r;
-    model->architecture = binding->arch->name;
-    model->norm = binding->arch->norm;
-    model->ffn = binding->arch->ffn;
-    model->rope = binding->arch->rope;
+    binding->arch = arch;
+    *model = *sizes;
     set_name(binding);
-    r = read_sizes(binding);
-    if (r < 0)
-        return r;
-    r = read_rope_and_norm(binding);
-    if (r < 0)
-        return r;
     model->layers = calloc(model->layer_count, sizeof *model->layers);
-    binding->bound = calloc(gguf_tensor_count(binding->file) + 1, sizeof *binding->bound);
+    binding->bound =
+        calloc((size_t)checkpoint_tensor_count(binding->checkpoint) + 1, sizeof *binding->bound);
     if (!model->layers || !binding->bound)
         return fault_set(binding->fault, E_MEMORY, "out of memory for %u layers",
                          model->layer_count);
-    r = bind_all(binding);
-    if (r < 0)
-        return r;
-    return set_rope_factors(binding);
+    return bind_all(binding);
 }
 
-int model_open(const struct gguf *file, struct model **ret_model, struct fault *fault)
+static int fill_from_gguf(struct binding *binding)
 {
-    struct binding binding = {.file = file, .fault = fault};
+    struct gguf_config config;
+    int r = gguf_config_read(checkpoint_gguf(binding->checkpoint), &config, binding->fault);
+
+    if (r == 0)
+        r = bind_sized(binding, config.arch, &config.sizes);
+    return r < 0 ? r : set_gguf_factors(binding, config.rope_scale);
+}
+
+static int fill_from_folder(struct binding *binding)
+{
+    const struct buf *text = checkpoint_config(binding->checkpoint);
+    struct hf_config config;
+    int r = hf_config_read(buf_string(text), text->bytes, &config, binding->fault);
+
+    if (r < 0)
+        return fault_prefix(binding->fault, "%s/config.json", path_of(binding)), r;
+    binding->hf = true;
+    binding->tied = config.tied;
+    r = bind_sized(binding, config.arch, &config.sizes);
+    if (r < 0)
+        return r;
+    must(config.end_count <= MODEL_END_TOKENS_MAX);
+    binding->model->end_count = config.end_count;
+    memcpy(binding->model->end_tokens, config.end_tokens, sizeof config.end_tokens);
+    if (config.rope_scaling.kind == HF_ROPE_NONE)
+        return 0;
+    r = take_factors(binding);
+    if (r == 0)
+        hf_config_rope_factors(&config, binding->model->rope_factors);
+    return r;
+}
+
+int model_open(const struct checkpoint *checkpoint, struct model **ret_model, struct fault *fault)
+{
+    struct binding binding = {.checkpoint = checkpoint, .fault = fault};
     int r;
 
     binding.model = calloc(1, sizeof *binding.model);
     if (!binding.model)
-        return fault_set(fault, E_MEMORY, "out of memory opening %s", gguf_path(file));
-    r = fill(&binding);
+        return fault_set(fault, E_MEMORY, "out of memory opening %s", checkpoint_path(checkpoint));
+    r = checkpoint_gguf(checkpoint) ? fill_from_gguf(&binding) : fill_from_folder(&binding);
     free(binding.bound);
     if (r < 0) {
         model_close(binding.model);

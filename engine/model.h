@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "config/base/fault.h"
-#include "engine/gguf.h"
+#include "engine/checkpoint.h"
 #include "kernels/dtype.h"
 #include "kernels/random_weight.h"
 
@@ -28,6 +28,7 @@ enum {
     MODEL_FFN_WIDTH_MAX = 1 << 20,
     MODEL_VOCABULARY_MAX = 1 << 22,
     MODEL_CONTEXT_MAX = 1 << 26,
+    MODEL_END_TOKENS_MAX = 16,
 };
 
 /* weight_part.h reads either kind. */
@@ -90,12 +91,16 @@ struct model {
     struct layer *layers;
     uint64_t weight_bytes; /* as in the file, or as one would be */
     uint64_t parameters;
+    uint32_t end_count; /* eos_token_id of config.json: none, one or a list */
+    int32_t end_tokens[MODEL_END_TOKENS_MAX];
+    uint32_t ignored_count; /* tensors of a folder's files that the architecture has no use for */
+    char ignored[96];       /* the first one's name */
 };
 
-/* Binds an opened file by its architecture's row. `file` must outlive the model. Faults: an
- * architecture that is not in the table (with the list and the closest), a missing tensor, a wrong
- * shape, a format that is not read (all by name). */
-int model_open(const struct gguf *file, struct model **ret_model, struct fault *fault);
+/* Binds an opened checkpoint by its architecture's row. `checkpoint` must outlive the model.
+ * Faults: an architecture that is not in the table (with the list and the closest), a missing
+ * tensor, a wrong shape, a format that is not read (all by name). */
+int model_open(const struct checkpoint *checkpoint, struct model **ret_model, struct fault *fault);
 /* A model of that shape (shape.h) whose weights are random: the same at every time and place, and
  * scaled like a trained model's, so that activations stay within their usual range. Faults: an
  * unknown name, a file that is no config.json or describes what is not served. */

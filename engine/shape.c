@@ -2,15 +2,13 @@
  * {name, text} for each file. */
 #include "engine/shape.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "config/base/buf.h"
+#include "engine/file_read.h"
 
 #define COUNT_OF(array_) (sizeof(array_) / sizeof((array_)[0]))
-
-enum { PIECE_BYTES = 4096 };
 
 static const struct {
     const char *name;
@@ -18,27 +16,6 @@ static const struct {
 } shapes[] = {
 #include "engine/shapes.inc"
 };
-
-static int read_file(const char *path, struct buf *text, struct fault *fault)
-{
-    FILE *stream = fopen(path, "rbe");
-    char piece[PIECE_BYTES];
-    size_t bytes;
-    int r = 0;
-
-    if (!stream)
-        return fault_errno(fault, "cannot open %.300s", path);
-    errno = 0;
-    while (!buf_failed(text) && (bytes = fread(piece, 1, sizeof piece, stream)) > 0)
-        buf_put(text, piece, bytes);
-    if (ferror(stream))
-        r = fault_errno(fault, "cannot read %.300s", path);
-    else if (buf_failed(text))
-        r = fault_set(fault, E_TOO_LARGE, "%.300s is larger than %d bytes", path,
-                      SHAPE_FILE_BYTES_MAX);
-    fclose(stream);
-    return r;
-}
 
 /* "a/b/c.json" -> "c", "a/b/config.json" -> "b". */
 static void name_file(const char *path, char ret_name[static SHAPE_NAME_BYTES])
@@ -81,7 +58,7 @@ static bool is_path(const char *shape)
 int shape_text(const char *shape, struct buf *text, struct fault *fault)
 {
     if (is_path(shape))
-        return read_file(shape, text, fault);
+        return file_read(shape, text, fault);
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         if (strcmp(shape, shapes[i].name) != 0)
             continue;

@@ -1,13 +1,15 @@
-/* command_inspect.c -- `weft inspect MODEL`: what a model file holds, and the memory that serving
- * it would take; with --random-weights a shape in the file's place.
+/* command_inspect.c -- `weft inspect MODEL`: what a model's file or folder holds, and the memory
+ * that serving it would take; with --random-weights a shape in the file's place.
  *
  * What the file says is printed before anything is judged, so that a model that cannot be served
  * can still be looked at; the reason then is the command's fault. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "engine/gguf.h"
+#include "config/base/json.h"
+#include "engine/checkpoint.h"
 #include "engine/model.h"
 #include "engine/text/template.h"
 #include "engine/text/tokenizer.h"
@@ -26,13 +28,13 @@ static void print_bytes(const char *label, uint64_t bytes)
 }
 
 /* One line for each number format: how many tensors, how many bytes. */
-static void print_types(const struct gguf *file)
+static void print_types(const struct checkpoint *checkpoint)
 {
     uint64_t counts[DTYPE_COUNT] = {0}, bytes[DTYPE_COUNT] = {0}, unknown = 0;
-    uint64_t count = gguf_tensor_count(file);
+    uint32_t count = checkpoint_tensor_count(checkpoint);
 
-    for (uint64_t i = 0; i < count; i++) {
-        const struct gguf_tensor *tensor = gguf_tensor_at(file, i);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct stored_tensor *tensor = checkpoint_tensor_at(checkpoint, i);
 
         if (!tensor->known) {
             unknown++;
@@ -41,7 +43,7 @@ static void print_types(const struct gguf *file)
         counts[tensor->type]++;
         bytes[tensor->type] += tensor->bytes;
     }
-    printf("\ntensors: %" PRIu64 "\n", count);
+    printf("\ntensors: %" PRIu32 "\n", count);
     for (unsigned type = 0; type < DTYPE_COUNT; type++) {
         char text[BYTES_TEXT_ROOM];
 
@@ -54,20 +56,15 @@ static void print_types(const struct gguf *file)
         printf("  %-20s %10s  in %" PRIu64 "\n", "not read here", "", unknown);
 }
 
-static void print_tensors(const struct gguf *file)
+static void print_tensors(const struct checkpoint *checkpoint)
 {
-    for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
-        const struct gguf_tensor *tensor = gguf_tensor_at(file, i);
-        char name[NAME_ROOM];
+    for (uint32_t i = 0; i < checkpoint_tensor_count(checkpoint); i++) {
+        const struct stored_tensor *tensor = checkpoint_tensor_at(checkpoint, i);
+        char name[NAME_ROOM], shape[VALUE_ROOM];
 
         gguf_string_print(tensor->name, name, sizeof name);
-        if (tensor->known)
-            printf("  %-40s %-6s", name, dtype_get(tensor->type)->name);
-        else
-            printf("  %-40s type %" PRIu32, name, tensor->code);
-        for (uint32_t d = 0; d < tensor->dimension_count; d++)
-            printf("%s%" PRIu64, d > 0 ? " x " : " ", tensor->dimensions[d]);
-        putchar('\n');
+        checkpoint_print_shape(checkpoint, tensor, shape, sizeof shape);
+        printf("  %-40s %-6s %s\n", name, tensor->format, shape);
     }
 }
 
@@ -81,6 +78,34 @@ static void print_keys(const struct gguf *file)
         gguf_key_print(file, i, value, sizeof value);
         printf("  %s = %s\n", name, value);
     }
+}
+
+/* The first level of config.json. */
+static int print_config(const struct checkpoint *checkpoint, struct fault *fault)
+{
+    const struct buf *text = checkpoint_config(checkpoint);
+    json_t *root = NULL, *value;
+    const char *key;
+    int r = json_parse(buf_string(text), text->bytes, &root, fault);
+
+    if (r < 0) {
+        fault_prefix(fault, "%s/config.json", checkpoint_path(checkpoint));
+        return r;
+    }
+    printf("\nconfig.json: %zu keys\n", json_object_size(root));
+    json_object_foreach(root, key, value)
+    {
+        char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+        char name[NAME_ROOM], shown[VALUE_ROOM];
+
+        gguf_string_print((struct gguf_string){key, strlen(key)}, name, sizeof name);
+        if (dumped)
+            gguf_string_print((struct gguf_string){dumped, strlen(dumped)}, shown, sizeof shown);
+        printf("  %s = %s\n", name, dumped ? shown : "?");
+        free(dumped);
+    }
+    json_decref(root);
+    return 0;
 }
 
 static void print_model(const struct model *model)
@@ -169,36 +194,59 @@ static int inspect_shape(const struct config *config, struct fault *fault)
     return print_plan(config, NULL, fault);
 }
 
-static int inspect(const struct config *config, const char *path, const struct gguf *file,
+/* What the checkpoint says, before anything is judged. */
+static int print_checkpoint(const struct config *config, const struct checkpoint *checkpoint,
+                            struct fault *fault)
+{
+    const struct gguf *file = checkpoint_gguf(checkpoint);
+    uint32_t files = checkpoint_file_count(checkpoint);
+    char size[BYTES_TEXT_ROOM];
+    int r = 0;
+
+    progress_bytes_print(checkpoint_bytes(checkpoint), size, sizeof size);
+    if (file) {
+        printf("file: %s\n  GGUF version %" PRIu32 ", %s\n", checkpoint_path(checkpoint),
+               gguf_version(file), size);
+        print_keys(file);
+    } else {
+        printf("folder: %s\n  safetensors in %" PRIu32 " file%s, %s\n", checkpoint_path(checkpoint),
+               files, files == 1 ? "" : "s", size);
+        r = print_config(checkpoint, fault);
+    }
+    print_types(checkpoint);
+    if (config->tensors)
+        print_tensors(checkpoint);
+    if (file)
+        print_text(config, file);
+    return r;
+}
+
+static int inspect(const struct config *config, const struct checkpoint *checkpoint,
                    struct fault *fault)
 {
     struct model *model = NULL;
-    char size[BYTES_TEXT_ROOM];
-    int r;
+    int r = print_checkpoint(config, checkpoint, fault);
 
-    progress_bytes_print(gguf_bytes(file), size, sizeof size);
-    printf("file: %s\n  GGUF version %" PRIu32 ", %s\n", path, gguf_version(file), size);
-    print_keys(file);
-    print_types(file);
-    if (config->tensors)
-        print_tensors(file);
-    print_text(config, file);
-    r = model_open(file, &model, fault);
+    if (r == 0)
+        r = model_open(checkpoint, &model, fault);
     if (r < 0)
         return r;
     print_model(model);
+    if (model->ignored_count > 0)
+        printf("  %-20s %10" PRIu32 "  tensors, the first is %s\n", "not used",
+               model->ignored_count, model->ignored);
     model_close(model);
-    return print_plan(config, path, fault);
+    return print_plan(config, checkpoint_path(checkpoint), fault);
 }
 
 static int inspect_file(const struct config *config, const char *path, struct fault *fault)
 {
-    struct gguf *file = NULL;
-    int r = gguf_open(path, &file, fault);
+    struct checkpoint *checkpoint = NULL;
+    int r = checkpoint_open(path, &checkpoint, fault);
 
     if (r == 0)
-        r = inspect(config, path, file, fault);
-    gguf_close(file);
+        r = inspect(config, checkpoint, fault);
+    checkpoint_close(checkpoint);
     return r;
 }
 

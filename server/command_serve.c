@@ -48,14 +48,15 @@ static uint64_t nanoseconds(double seconds)
     return (uint64_t)(seconds * 1e9);
 }
 
-/* --served-model-name, else the file's own name without its ending: what the user typed, and unlike
- * general.name it tells one quantization from another. Random weights have their shape's name. */
+/* --served-model-name, else the file's own name without its ending, or the folder's: what the user
+ * typed, and unlike general.name it tells one quantization from another. Random weights have their
+ * shape's name. */
 static void name_model(struct serve *serve, const struct config *config)
 {
-    const struct gguf *file = engine_gguf(serve->engine);
-    const char *text = file ? gguf_path(file) : engine_model_name(serve->engine);
+    const char *path = engine_model_path(serve->engine);
+    const char *text = path ? path : engine_model_name(serve->engine);
     const char *base = strrchr(text, '/') ? strrchr(text, '/') + 1 : text;
-    const char *ending = file ? strrchr(base, '.') : NULL;
+    const char *ending = engine_gguf(serve->engine) ? strrchr(base, '.') : NULL;
     struct gguf_string name = {base,
                                ending && ending != base ? (size_t)(ending - base) : strlen(base)};
 
@@ -84,6 +85,17 @@ static int choose_format(struct serve *serve, const struct config *config, struc
     return 0;
 }
 
+/* As Transformers does. */
+static void warn_of_ignored(const struct engine *engine)
+{
+    const char *first;
+    uint32_t count = engine_ignored(engine, &first);
+
+    if (count > 0)
+        log_event(LOG_WARN, "tensors_ignored", LOG_INT("count", count), LOG_STR("first", first),
+                  LOG_STR("reason", "the architecture has no use for them"));
+}
+
 static int load_model(struct serve *serve, const struct config *config, struct fault *fault)
 {
     uint64_t before_ns;
@@ -91,13 +103,13 @@ static int load_model(struct serve *serve, const struct config *config, struct f
 
     if (r < 0)
         return r;
+    warn_of_ignored(serve->engine);
     before_ns = clock_now();
     r = engine_tokenizer(serve->engine, &serve->tokenizer, fault);
     if (r < 0)
         log_event(LOG_WARN, "no_tokenizer", LOG_STR("reason", fault->message),
                   LOG_STR("served", "token ids"));
-    r = chat_template_open_gguf(engine_gguf(serve->engine), config->chat_template,
-                                &serve->chat_template, fault);
+    r = startup_template_open(config, serve->engine, &serve->chat_template, fault);
     if (r < 0)
         return r;
     progress_phase(&serve->progress, "reading chat template",

@@ -40,12 +40,12 @@ int startup_model_path(const struct config *config, char *ret_path, size_t room,
     if (wanted < 0 || (size_t)wanted >= sizeof path || (size_t)wanted >= room)
         return fault_set(fault, E_TOO_LARGE, "The path of the model is too long");
     if (!*config->model && access(path, R_OK) < 0)
-        return fault_field(
-            fault, E_NOT_FOUND, "model",
-            "No model is given and the demo model is not at %s: use --model FILE.gguf, or "
-            "fetch it with `make serve` (in a bundle ./fetch-demo-model, installed "
-            "weft-fetch-demo-model)",
-            path);
+        return fault_field(fault, E_NOT_FOUND, "model",
+                           "No model is given and the demo model is not at %s: use --model "
+                           "FILE.gguf or FOLDER, or "
+                           "fetch it with `make serve` (in a bundle ./fetch-demo-model, installed "
+                           "weft-fetch-demo-model)",
+                           path);
     memcpy(ret_path, path, (size_t)wanted + 1);
     return 0;
 }
@@ -124,4 +124,22 @@ int startup_engine_open_traced(const struct config *config, struct progress *pro
     startup_engine_options(config, model_path, progress, &options);
     options.trace = trace;
     return engine_open(&options, ret_engine, fault);
+}
+
+int startup_template_open(const struct config *config, const struct engine *engine,
+                          struct chat_template **ret_template, struct fault *fault)
+{
+    const struct gguf *file = engine_gguf(engine);
+    const char *path = engine_model_path(engine);
+    struct fault reason = {0};
+    int r;
+
+    if (file || !path || *config->chat_template)
+        return chat_template_open_gguf(file, config->chat_template, ret_template, fault);
+    r = chat_template_open_path(path, ret_template, &reason);
+    if (r == E_NOT_FOUND)
+        return chat_template_open_gguf(NULL, "", ret_template, fault);
+    if (r < 0 && fault)
+        *fault = reason;
+    return r;
 }

@@ -7,10 +7,11 @@
 #include "config/base/fault.h"
 #include "config/config.h"
 #include "engine/engine.h"
+#include "engine/text/template.h"
 #include "server/progress.h"
 
-/* The file to load: --model, or the demo model in the cache folder ($XDG_CACHE_HOME/weft, else
- * ~/.cache/weft). E_NOT_FOUND says what to do when there is neither. */
+/* The file or folder to load: --model, or the demo model in the cache folder ($XDG_CACHE_HOME/weft,
+ * else ~/.cache/weft). E_NOT_FOUND says what to do when there is neither. */
 int startup_model_path(const struct config *config, char *ret_path, size_t room,
                        struct fault *fault);
 /* The same where --random-weights is known: *ret_path is then NULL, else `path`, which it fills.
@@ -28,5 +29,9 @@ int startup_engine_open(const struct config *config, struct progress *progress,
 int startup_engine_open_traced(const struct config *config, struct progress *progress,
                                struct engine_trace trace, struct engine **ret_engine,
                                struct fault *fault);
+/* The chat template: --chat-template, else the model's own (in the GGUF file or the folder), else
+ * an empty one. */
+int startup_template_open(const struct config *config, const struct engine *engine,
+                          struct chat_template **ret_template, struct fault *fault);
 
 #endif

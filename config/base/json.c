@@ -63,7 +63,8 @@ static int set_fault(const json_error_t *error, struct fault *fault)
                      error->column, what);
 }
 
-int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault *fault)
+static int parse(const char *text, size_t bytes, size_t flags, json_t **ret_value,
+                 struct fault *fault)
 {
     json_error_t error;
     json_t *value;
@@ -74,11 +75,21 @@ int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault 
     r = check_depth(text, bytes, fault);
     if (r < 0)
         return r;
-    value = json_loadb(text, bytes, JSON_DECODE_ANY, &error);
+    value = json_loadb(text, bytes, JSON_DECODE_ANY | flags, &error);
     if (!value)
         return set_fault(&error, fault);
     *ret_value = value;
     return 0;
+}
+
+int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault *fault)
+{
+    return parse(text, bytes, 0, ret_value, fault);
+}
+
+int json_parse_unique(const char *text, size_t bytes, json_t **ret_value, struct fault *fault)
+{
+    return parse(text, bytes, JSON_REJECT_DUPLICATES, ret_value, fault);
 }
 
 static const char *type_name(const json_t *value)

@@ -18,6 +18,9 @@ enum { JSON_DEPTH_MAX = 64 };
 /* Parses a whole document. The fault says line and column and what was expected; it never quotes
  * more than 200 bytes, and none that are not UTF-8. The caller owns *ret_value (json_decref). */
 int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault *fault);
+/* The same, and a key that occurs twice in an object is refused: for files whose readers would
+ * differ on which one counts. */
+int json_parse_unique(const char *text, size_t bytes, json_t **ret_value, struct fault *fault);
 
 /* Fields of an object. All return 1 with the value, 0 when the field is absent or null (the out
  * parameter is untouched), or E_INVALID with the field named in the fault. `path` is put before

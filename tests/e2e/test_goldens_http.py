@@ -1,11 +1,14 @@
 """The demo model over HTTP against the float32 reference (tests/data/smollm2_q4_1.json): prompt
 ids, greedy continuations wherever the margin is at least 0.05, log-probabilities within 0.03;
-alone and among 31 others."""
+alone and among 31 others. And every golden checkpoint in a folder of its own (tests/data/arch, or
+$WEFT_GOLDENS/arch), by token ids, without a tokenizer."""
 
 import concurrent.futures
 import json
+import os
 import pathlib
 import random
+import re
 
 import pytest
 
@@ -100,3 +103,50 @@ def test_among_others(demo_server):
         assert all(s.whole for s in noise.result())
     for case, answer in zip(CASES, answers):
         check(case, answer)
+
+
+# -- checkpoints in folders --
+
+TESTS = pathlib.Path(__file__).parents[1]
+EXACT_MARGIN = 0.01
+EXACT_LOGPROB_ERROR = 2e-3
+
+
+def checkpoint_folders():
+    """Those that are served: tests/golden/test_goldens.c lists those that are not, yet."""
+    text = (TESTS / "golden" / "test_goldens.c").read_text()
+    pending = re.search(r"pending\[\] = \{(.*?)\};", text, re.S).group(1)
+    root = pathlib.Path(os.environ.get("WEFT_GOLDENS") or TESTS / "data") / "arch"
+    return [
+        folder
+        for folder in sorted(root.iterdir())
+        if (folder / "config.json").exists() and f'"{folder.name}"' not in pending
+    ]
+
+
+@pytest.mark.parametrize("folder", checkpoint_folders(), ids=lambda folder: folder.name)
+def test_folder_by_token_ids(folder):
+    golden = json.loads((folder / "golden.json").read_text())
+    options = ["--cpu-exact", "--max-context", "256", "--max-batch", "4"]
+    with Weft(*options, model=folder, device="cpu") as server:
+        for prompt, greedy in zip(golden["prompts"], golden["greedy"]):
+            body = {
+                "prompt": prompt["ids"],
+                "max_tokens": len(greedy["tokens"]),
+                "temperature": 0,
+                "logprobs": 1,
+                "ignore_eos": True,
+                "return_token_ids": True,
+                "return_tokens_as_token_ids": True,
+            }
+            status, _, data = server.post("/v1/completions", body)
+            assert status == 200, data
+            choice = json.loads(data)["choices"][0]
+            logprobs = choice["logprobs"]["token_logprobs"]
+            assert len(choice["token_ids"]) == len(logprobs) == len(greedy["tokens"])
+            for step, margin in enumerate(greedy["margins"]):
+                if margin < EXACT_MARGIN:
+                    break
+                assert choice["token_ids"][step] == greedy["tokens"][step], f"step {step}"
+                error = abs(logprobs[step] - greedy["logprobs"][step])
+                assert error < EXACT_LOGPROB_ERROR, f"step {step}"

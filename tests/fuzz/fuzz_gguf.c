@@ -8,6 +8,7 @@
 
 #include "engine/gguf.h"
 #include "engine/model.h"
+#include "tests/lib/gguf_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -42,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, data, size);
     if (gguf_open_memory(copy, size, "fuzz", &file, NULL) == 0) {
         read_all(file);
-        if (model_open(file, &model, NULL) == 0)
+        if (gguf_model_open(file, &model, NULL) == 0)
             model_close(model);
         gguf_close(file);
     }

@@ -2,10 +2,12 @@
  * the reference's log-probabilities and greedy tokens, in float32 and by default, alone and in
  * company.
  *
- * Checkpoints: tests/data/arch, and all of $WEFT_GOLDENS/arch/gguf_* when that is set. The demo
- * model is looked for where deploy/fetch-demo-model keeps it. Reference logits are compared as
- * log-probabilities, which is what the engine reports: the 20 likeliest of every prompt, and all of
- * the vocabulary for the second one (by scoring that prompt once with each token after it). */
+ * Checkpoints: tests/data/arch, or all of $WEFT_GOLDENS/arch when that is set. Families that are
+ * not served yet are the list `pending`: they are said to be left out, and must be refused as not
+ * supported until they leave it. The demo model is looked for where deploy/fetch-demo-model keeps
+ * it. Reference logits are compared as log-probabilities, which is what the engine reports: the 20
+ * likeliest of every prompt, and all of the vocabulary for the second one (by scoring that prompt
+ * once with each token after it). */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -24,7 +26,7 @@
 
 enum {
     ROWS = 32,
-    CHECKPOINTS_MAX = 128,
+    CHECKPOINTS_MAX = 256,
     PATH_BYTES = 512,
     PROMPTS = 4,
     PROMPT_MAX = 1024,
@@ -312,7 +314,56 @@ static void check_company(struct engine *engine, const json_t *golden,
     free(jobs);
 }
 
-struct checkpoint {
+/* Not served yet, one a line; whoever serves one takes its line away. */
+static const char *const pending[] = {
+    "bloom",
+    "chatglm",
+    "chatglm_rope_ratio",
+    "cohere",
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v3_fp8",
+    "falcon_40b",
+    "falcon_7b",
+    "falcon_rw",
+    "gemma2",
+    "gemma3",
+    "glm",
+    "glm4",
+    "gpt2",
+    "gpt_neox",
+    "gpt_neox_seq",
+    "gpt_oss",
+    "gpt_oss_mxfp4",
+    "gptj",
+    "llama_attn_bias",
+    "llama_awq",
+    "llama_fp8_block",
+    "llama_fp8_ct",
+    "llama_fp8_ct_static",
+    "llama_gptq",
+    "llama_gptq_actorder",
+    "llama_int4_ct",
+    "mistral",
+    "mixtral",
+    "opt",
+    "opt_350m",
+    "phi3",
+    "phi3_longrope",
+    "qwen2",
+    "qwen3_moe",
+    "starcoder2",
+};
+
+static bool is_pending(const char *name)
+{
+    for (size_t i = 0; i < sizeof pending / sizeof *pending; i++)
+        if (strcmp(name, pending[i]) == 0)
+            return true;
+    return false;
+}
+
+struct golden {
     char name[96];
     char folder[PATH_BYTES];
     const struct tolerance *tolerance;
@@ -326,9 +377,29 @@ static void widen(struct tolerance *tolerance, const json_t *bf16_run)
     tolerance->margin = 2 * tolerance->logprob;
 }
 
+/* It is left out, and nobody may compute it by mistake. */
+static void pending_is_refused(void **state)
+{
+    const struct golden *checkpoint = *state;
+    struct engine_options options = {.model_path = checkpoint->folder,
+                                     .device = test_on_gpu() ? DEVICE_CUDA : DEVICE_CPU,
+                                     .cuda = {.memory_fraction = 0.5},
+                                     .max_batch = ROWS,
+                                     .max_context = 256};
+    struct engine *engine = NULL;
+    struct fault fault = {0};
+    int r = engine_open(&options, &engine, &fault);
+
+    engine_close(engine);
+    if (r != E_UNSUPPORTED)
+        fail_msg("%s is in the list of pending ones, but: %s", checkpoint->name,
+                 r < 0 ? fault.message : "it opens");
+    printf("# left out, not served yet: %s\n", checkpoint->name);
+}
+
 static void checkpoint_is_the_reference(void **state)
 {
-    const struct checkpoint *checkpoint = *state;
+    const struct golden *checkpoint = *state;
     struct tolerance tolerance = *checkpoint->tolerance;
     char path[PATH_BYTES + 96];
     struct engine *engine;
@@ -336,8 +407,10 @@ static void checkpoint_is_the_reference(void **state)
 
     snprintf(path, sizeof path, "%s/golden.json", checkpoint->folder);
     golden = read_json(path);
-    snprintf(path, sizeof path, "%s/%s", checkpoint->folder,
-             json_string_value(field(golden, "file")));
+    snprintf(path, sizeof path, "%s", checkpoint->folder);
+    if (json_object_get(golden, "file")) /* GGUF */
+        snprintf(path, sizeof path, "%s/%s", checkpoint->folder,
+                 json_string_value(field(golden, "file")));
     if (tolerance.coarse)
         widen(&tolerance, field(golden, "bf16_run"));
     engine = open_engine(path, &tolerance, 256);
@@ -444,38 +517,43 @@ static void demo_model_is_the_reference(void **state)
 
 /* --- the list ------------------------------------------------------------------------------- */
 
-static struct checkpoint checkpoints[CHECKPOINTS_MAX];
+static struct golden checkpoints[CHECKPOINTS_MAX];
 static struct CMUnitTest tests[CHECKPOINTS_MAX + 2];
 static size_t test_count;
 
-static void add_checkpoint(const char *root, const char *name, const struct tolerance *tolerance)
+static void add_checkpoint(const char *root, const char *name, CMUnitTestFunction test,
+                           const struct tolerance *tolerance)
 {
-    struct checkpoint *checkpoint = &checkpoints[test_count];
+    struct golden *checkpoint = &checkpoints[test_count];
 
     must(test_count < CHECKPOINTS_MAX);
     snprintf(checkpoint->name, sizeof checkpoint->name, "%.64s_%s", name,
              tolerance->activations == ACTIVATIONS_F32 ? "exact" : "default");
     snprintf(checkpoint->folder, sizeof checkpoint->folder, "%s/%s", root, name);
     checkpoint->tolerance = tolerance;
-    tests[test_count++] = (struct CMUnitTest){.name = checkpoint->name,
-                                              .test_func = checkpoint_is_the_reference,
-                                              .initial_state = checkpoint};
+    tests[test_count++] = (struct CMUnitTest){
+        .name = checkpoint->name, .test_func = test, .initial_state = checkpoint};
 }
 
-static int is_served(const struct dirent *entry)
+static int is_checkpoint(const struct dirent *entry)
 {
-    return strncmp(entry->d_name, "gguf_", 5) == 0;
+    return entry->d_name[0] != '.' && !strchr(entry->d_name, '.'); /* a folder, not its README */
 }
 
 /* Every folder there, in the names' order. */
 static void add_checkpoints(const char *root)
 {
     struct dirent **entries = NULL;
-    int count = scandir(root, &entries, is_served, alphasort);
+    int count = scandir(root, &entries, is_checkpoint, alphasort);
 
     for (int i = 0; i < count; i++) {
-        add_checkpoint(root, entries[i]->d_name, &exact);
-        add_checkpoint(root, entries[i]->d_name, test_on_gpu() ? &on_gpu : &by_default);
+        if (is_pending(entries[i]->d_name)) {
+            add_checkpoint(root, entries[i]->d_name, pending_is_refused, &exact);
+        } else {
+            add_checkpoint(root, entries[i]->d_name, checkpoint_is_the_reference, &exact);
+            add_checkpoint(root, entries[i]->d_name, checkpoint_is_the_reference,
+                           test_on_gpu() ? &on_gpu : &by_default);
+        }
         free(entries[i]);
     }
     free(entries);

@@ -16,6 +16,7 @@
 #include "engine/model.h"
 #include "tests/lib/failing_malloc.h"
 #include "tests/lib/gguf_builder.h"
+#include "tests/lib/gguf_model.h"
 
 #define LLAMA "tests/data/arch/gguf_llama_q4_1/llama-Q4_1.gguf"
 #define QWEN3 "tests/data/arch/gguf_qwen3_iq4_nl/qwen3-IQ4_NL.gguf"
@@ -353,7 +354,7 @@ static void survives_a_failing_allocation(void **state)
         failing_malloc_arm(nth);
         r = gguf_open(LLAMA, &file, &fault);
         if (r == 0)
-            r = model_open(file, &model, &fault);
+            r = gguf_model_open(file, &model, &fault);
         if (!failing_malloc_disarm()) {
             assert_int_equal(r, 0);
             assert_true(nth > 5);
@@ -421,7 +422,7 @@ static int survive(const uint8_t *from, size_t bytes)
             assert_true((const uint8_t *)tensor->data + tensor->bytes <= copy + bytes);
         }
     }
-    r = model_open(file, &model, &fault);
+    r = gguf_model_open(file, &model, &fault);
     assert_true(r <= 0);
     model_close(model);
     gguf_close(file);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "engine/model.h"
+#include "tests/lib/gguf_model.h"
 
 #define LLAMA  "tests/data/arch/gguf_llama_q4_1/llama-Q4_1.gguf"
 #define LLAMA3 "tests/data/arch/gguf_llama3_q8_0/llama-Q8_0.gguf"
@@ -88,7 +89,7 @@ static int image_open(struct image *image, struct fault *fault)
     int r = gguf_open_memory(image->bytes, image->size, "image", &image->file, fault);
 
     assert_int_equal(r, 0);
-    return model_open(image->file, &image->model, fault);
+    return gguf_model_open(image->file, &image->model, fault);
 }
 
 static void image_opens(struct image *image)
@@ -314,8 +315,8 @@ static void refuses_tensors_by_name(void **state)
 
     image_read(&image, LLAMA);
     entry = find_name(&image, "blk.0.attn_norm.weight");
-    memcpy(entry + 22 + 4 + 8, &(uint32_t){1}, 4); /* F16 */
-    expect_refusal(&image, E_UNSUPPORTED, "blk.0.attn_norm.weight is F16; only F32");
+    memcpy(entry + 22 + 4 + 8, &(uint32_t){3}, 4); /* Q4_1 */
+    expect_refusal(&image, E_UNSUPPORTED, "blk.0.attn_norm.weight is Q4_1; only F32");
 }
 
 int main(void)

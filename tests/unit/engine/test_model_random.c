@@ -18,6 +18,7 @@
 #include "kernels/cpu/half.h"
 #include "tests/lib/engine_runner.h"
 #include "tests/lib/failing_malloc.h"
+#include "tests/lib/gguf_model.h"
 
 #define Q4_1 "tests/data/arch/gguf_llama_q4_1/llama-Q4_1.gguf"
 
@@ -189,7 +190,7 @@ static void reads_stored_parts_too(void **state)
 
     (void)state;
     assert_int_equal(gguf_open(Q4_1, &file, NULL), 0);
-    assert_int_equal(model_open(file, &model, NULL), 0);
+    assert_int_equal(gguf_model_open(file, &model, NULL), 0);
     weight = &model->layers[1].qkv;
     assert_int_equal(weight->parts[0].type, DT_Q4_1);
     weight_part_read(&weight->parts[0], 96, 5, 2, DT_F32, floats);
