@@ -42,43 +42,45 @@ static bool is_float(enum dtype type)
     return type == DT_F32 || type == DT_F16 || type == DT_BF16;
 }
 
-static bool has_shape(const struct stored_tensor *tensor, const uint64_t wanted[2])
+/* What a line of the row wants of a tensor's shape: a vector stands in the file as one dimension,
+ * whether it is a row or a column here. */
+static struct stored_tensor wanted_shape(const struct binding *binding,
+                                         const struct arch_weight *line)
+{
+    uint32_t rows = arch_dim_value(binding->model, line->rows);
+    uint32_t columns = arch_dim_value(binding->model, line->columns);
+
+    if (line->rows == DIM_ONE || line->columns == DIM_ONE)
+        return (struct stored_tensor){.dimension_count = 1, .dimensions = {rows * columns, 1}};
+    return (struct stored_tensor){.dimension_count = 2, .dimensions = {columns, rows}};
+}
+
+/* GGUF leaves out dimensions of 1 as it likes. */
+static bool has_shape(const struct binding *binding, const struct stored_tensor *tensor,
+                      const struct stored_tensor *wanted)
 {
     for (uint32_t i = 2; i < TENSOR_DIMENSIONS_MAX; i++) {
         if (tensor->dimensions[i] != 1)
             return false;
     }
-    return tensor->dimensions[0] == wanted[0] && tensor->dimensions[1] == wanted[1];
+    return tensor->dimensions[0] == wanted->dimensions[0] &&
+           tensor->dimensions[1] == wanted->dimensions[1] &&
+           (!binding->hf || tensor->dimension_count == wanted->dimension_count);
 }
 
-static int misshapen(const struct binding *binding, const char *name,
-                     const struct stored_tensor *tensor, const uint64_t wanted[2])
-{
-    struct stored_tensor right = {.dimension_count = wanted[1] == 1 ? 1 : 2,
-                                  .dimensions = {wanted[0], wanted[1]}};
-    char has[SHAPE_BYTES], wants[SHAPE_BYTES];
-
-    checkpoint_print_shape(binding->checkpoint, tensor, has, sizeof has);
-    checkpoint_print_shape(binding->checkpoint, &right, wants, sizeof wants);
-    return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is %s, not %s as %s",
-                     path_of(binding), name, has, wants,
-                     binding->hf ? "config.json says" : "the metadata say");
-}
-
-/* A vector stands in the file as one dimension, whether it is a row or a column here. */
 static int check_tensor(const struct binding *binding, const struct arch_weight *line,
                         const char *name, const struct stored_tensor *tensor)
 {
-    uint32_t rows = arch_dim_value(binding->model, line->rows);
-    uint32_t columns = arch_dim_value(binding->model, line->columns);
-    uint64_t wanted[2] = {columns, rows};
+    const struct stored_tensor wanted = wanted_shape(binding, line);
+    char has[SHAPE_BYTES], wants[SHAPE_BYTES];
 
-    if (line->columns == DIM_ONE) {
-        wanted[0] = rows;
-        wanted[1] = 1;
+    if (!has_shape(binding, tensor, &wanted)) {
+        checkpoint_print_shape(binding->checkpoint, tensor, has, sizeof has);
+        checkpoint_print_shape(binding->checkpoint, &wanted, wants, sizeof wants);
+        return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is %s, not %s as %s",
+                         path_of(binding), name, has, wants,
+                         binding->hf ? "config.json says" : "the metadata say");
     }
-    if (!has_shape(tensor, wanted))
-        return misshapen(binding, name, tensor, wanted);
     if (!tensor->known)
         return fault_set(binding->fault, E_UNSUPPORTED,
                          "%s: the tensor %s is of %s%s, in which weights are not read",

@@ -28,7 +28,7 @@ static void check(const struct hf_config *config)
     must(sizes->context >= 1 && sizes->context <= MODEL_CONTEXT_MAX);
     must(sizes->norm_epsilon > 0 && sizes->norm_epsilon < 1);
     must(sizes->rope_base >= 1 && sizes->rope_base < 1e13f);
-    must(config->end_count <= HF_END_TOKENS_MAX);
+    must(config->end_count <= MODEL_END_TOKENS_MAX);
     for (uint32_t i = 0; i < config->end_count; i++)
         must((uint32_t)config->end_tokens[i] < sizes->vocabulary);
     hf_config_rope_factors(config, factors);
