@@ -98,6 +98,10 @@ struct backend_ops {
     int (*reserve)(struct backend *backend, const struct model *model,
                    const struct engine_limits *limits, struct fault *fault);
 
+    /* Where masks lie that the device reads, [rows][mask words] and [rows], after reserve(). NULL:
+     * it draws through host_sample.h, from the request table's own. */
+    uint32_t *(*masks)(struct backend *backend, _Atomic uint32_t **ret_positions);
+
     /* Reads much of the device's memory, several times: the median rate. Before the first step, as
      * the KV pages are overwritten (and zero afterwards). NULL where nothing measures that. */
     int (*read_bandwidth)(struct backend *backend, double *ret_bytes_per_second,

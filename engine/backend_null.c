@@ -148,8 +148,43 @@ static float null_logprobs(const struct backend *backend, int32_t token, int32_t
     return -0.5f;
 }
 
+/* The first token from `token` on, round and round, that the row's mask allows, an end last. */
+static int32_t null_masked(const struct backend *backend, const struct request_row *row,
+                           int32_t token)
+{
+    int32_t end = token;
+
+    for (uint32_t i = 0; i < backend->vocabulary; i++) {
+        uint32_t id = ((uint32_t)token + i) % backend->vocabulary;
+
+        if (!(row->mask.words[id / 32] >> id % 32 & 1))
+            continue;
+        if (!is_end(backend, (int32_t)id))
+            return (int32_t)id;
+        end = (int32_t)id;
+    }
+    return end;
+}
+
+/* -1: the mask is late. */
+static int32_t null_token(const struct backend *backend, const struct request_row *row,
+                          uint32_t position)
+{
+    const struct batch_opening *opening = &row->opening;
+    int32_t token = opening->tokens[(position - opening->prompt_count) % opening->prompt_count];
+
+    if (!request_row_may_draw(row, position))
+        return -1;
+    if (opening->masked)
+        return null_masked(backend, row, token);
+    return is_end(backend, token) ? backend->end_substitute : token;
+}
+
 static int null_sample(struct backend *backend, struct request_table *table, struct step *step)
 {
+    /* A step lasts its time from its beginning, whatever the bookkeeping took; asleep, not
+     * spinning. It draws at its end, as the others do: masks are made meanwhile. */
+    clock_sleep_until(backend->began_ns + backend->step_ns);
     for (uint32_t i = 0; i < backend->work->output_count; i++) {
         const struct work_output *output = &backend->work->outputs[i];
         const struct request_row *row = request_table_row(table, output->row);
@@ -157,11 +192,8 @@ static int null_sample(struct backend *backend, struct request_table *table, str
 
         if (output->sample) {
             struct step_row *result = &step->rows[output->result];
-            uint32_t position = backend->work->positions[output->token] + 1;
-            int32_t token =
-                opening->tokens[(position - opening->prompt_count) % opening->prompt_count];
 
-            result->token = is_end(backend, token) ? backend->end_substitute : token;
+            result->token = null_token(backend, row, backend->work->positions[output->token] + 1);
             result->logprob = null_logprobs(backend, result->token, opening->sampling->logprobs,
                                             &result->rank, &result->top_count, result->top);
             result->state = request_table_advance(table, output->row, result->token);
@@ -173,9 +205,6 @@ static int null_sample(struct backend *backend, struct request_table *table, str
                               &result->rank, &result->top_count, result->top);
         }
     }
-    /* A step lasts its time from its beginning, whatever the bookkeeping took; asleep, not
-     * spinning. */
-    clock_sleep_until(backend->began_ns + backend->step_ns);
     return 0;
 }
 

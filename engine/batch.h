@@ -11,6 +11,10 @@
  * yet. A row that ended on the device (end token, length) stays in later batches as a padding row
  * until the host has heard of it and closes it; its step_row says STEP_ROW_IDLE.
  *
+ * A row may be closed and opened again with the pages that it had, to go on differently: behind
+ * tokens that nobody drew, or once more where its mask was late. Its first chunk then begins with
+ * the first token that is new; what is in flight for the row as it was says STEP_ROW_IDLE.
+ *
  * Lifetimes. The arrays of a batch belong to whoever called batch_open() and are reused. What a
  * `batch_opening` points to is lent to the engine from the submit that opens the row until the step
  * that closes it has completed: the scheduler keeps a sequence's tokens and parameters at a fixed
@@ -71,6 +75,7 @@ struct batch_opening {
     uint32_t prompt_count; /* how many of them are the prompt; the rest count as generated */
     uint32_t tokens_left;  /* how many may still be generated, >= 1 unless only scoring (0) */
     const struct sampling *sampling;
+    bool masked; /* each token is one of the row's mask: engine_mask() */
 };
 
 /* Pages are granted before the step that first writes them, at the latest in its own batch. */

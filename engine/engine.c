@@ -492,6 +492,12 @@ static int take_memory(struct engine *engine, const struct engine_options *optio
     r = request_table_open(&engine->limits, &engine->table, fault);
     if (r < 0)
         return r;
+    if (engine->ops->masks) {
+        _Atomic uint32_t *positions;
+        uint32_t *words = engine->ops->masks(engine->backend, &positions);
+
+        request_table_place_masks(engine->table, words, positions);
+    }
     r = open_slots(engine, fault);
     if (r < 0)
         return r;
@@ -649,6 +655,11 @@ int engine_read_bandwidth(struct engine *engine, double *ret_bytes_per_second, s
     r = engine->ops->read_bandwidth(engine->backend, ret_bytes_per_second, fault);
     engine->failed = engine->lane_failed = r == E_DEVICE;
     return r;
+}
+
+struct row_mask engine_mask(const struct engine *engine, uint32_t row)
+{
+    return request_table_row(engine->table, row)->mask;
 }
 
 const char *engine_model_name(const struct engine *engine)

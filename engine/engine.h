@@ -5,7 +5,7 @@
  *     engine_complete() -> step N     that the host does not know yet
  *     engine_submit(batch N+2) ...
  *
- * One thread (the scheduler's) calls everything here except engine_limits(). A device error is
+ * One thread (the scheduler's) calls everything here except engine_limits() and engine_mask(). A device error is
  * sticky: once a call returned E_DEVICE every later one does, and the engine looks at nothing that
  * it was lent any more. */
 #ifndef WEFT_ENGINE_H
@@ -167,6 +167,7 @@ enum step_row_state {
     STEP_ROW_END,     /* `token` was sampled and is an end or stop token */
     STEP_ROW_LENGTH,  /* `token` was sampled and was the last allowed */
     STEP_ROW_SCORED,  /* a last chunk with tokens_left 0: prompt log-probabilities only */
+    STEP_ROW_LATE,    /* no token, its mask was not there; the row is idle until opened again */
 };
 
 struct token_logprob {
@@ -196,6 +197,18 @@ struct step_prompt {
     struct token_logprob top[TOP_LOGPROBS_MAX];
 };
 
+/* Which tokens a masked row may draw next: bit id % 32 of word id / 32. A mask is made while the
+ * step runs that draws from it: first the words are written, then `position` with release order,
+ * the place in the sequence of the token to be drawn. The step looks when its logits are there;
+ * when it finds another position the mask was late. Who writes sets `position` to 0 before the row
+ * is opened for somebody else, and leaves a mask alone until the token drawn from it is known.
+ * Any thread may write, one at a time. */
+struct row_mask {
+    uint32_t *words;
+    uint32_t word_count; /* (vocabulary + 31) / 32 */
+    _Atomic uint32_t *position;
+};
+
 /* Results of one batch: first one step_row per prefill in the batch's order, then one per decode
  * row. */
 struct step {
@@ -221,6 +234,9 @@ struct engine_costs engine_costs(const struct engine *engine);
 /* Measures how fast the device reads its own memory, in well under a second. Only before the first
  * step: the KV cache is overwritten. E_UNSUPPORTED where nothing measures that; E_DEVICE. */
 int engine_read_bandwidth(struct engine *engine, double *ret_bytes_per_second, struct fault *fault);
+
+/* The row's mask; the engine's memory, at this address until it closes. Any thread. */
+struct row_mask engine_mask(const struct engine *engine, uint32_t row);
 
 /* Submits the next step. Never waits. Returns 0; E_FULL with two in flight; E_DEVICE. The batch's
  * lists are free for reuse when its step has completed, not before. */

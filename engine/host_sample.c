@@ -25,7 +25,7 @@ bool host_sample_is_greedy(const struct request_row *row, uint32_t generated)
     const struct sampling *sampling = row->opening.sampling;
 
     return sampling->temperature == 0 && sampling->bias_count == 0 && !row->counted &&
-           request_row_may_end(row, generated);
+           !row->opening.masked && request_row_may_end(row, generated);
 }
 
 static void ban(struct host_sampler *sampler, struct sample_params *params, const int32_t *tokens,
@@ -57,8 +57,11 @@ int32_t host_sample_draw(struct host_sampler *sampler, const struct request_row 
         .banned = sampler->banned,
         .generated_counts = row->counted ? row->generated_counts : NULL,
         .prompt_seen = row->counted ? row->prompt_seen : NULL,
+        .mask = row->opening.masked ? row->mask.words : NULL,
     };
 
+    if (!request_row_may_draw(row, position))
+        return -1;
     for (uint32_t i = 0; i < sampling->bias_count && i < sampler->vocabulary; i++)
         sampler->biases[params.bias_count++] =
             (struct sample_bias){sampling->biases[i].token, sampling->biases[i].bias};
@@ -96,7 +99,7 @@ void host_sample_describe(const struct host_sampler *sampler, const struct reque
     int32_t wanted = row->opening.sampling->logprobs;
 
     result->logprob = NAN;
-    if (wanted != LOGPROBS_NONE)
+    if (wanted != LOGPROBS_NONE && result->token >= 0)
         result->logprob = describe(sampler, logits, result->token, wanted, &result->rank,
                                    &result->top_count, result->top);
 }

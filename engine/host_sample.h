@@ -2,7 +2,8 @@
  * request table to the arithmetic of kernels/cpu/sample.h.
  *
  * A sampler is the scratch of one thread. `generated` is how many tokens the row has generated
- * before the one to be drawn, `position` that token's place in the sequence. */
+ * before the one to be drawn, `position` that token's place in the sequence. A masked row whose
+ * mask is not there draws -1. */
 #ifndef WEFT_HOST_SAMPLE_H
 #define WEFT_HOST_SAMPLE_H
 

@@ -8,10 +8,11 @@
  *       '------------------- close, from any state ------------------------------' */
 #include "engine/request_table.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE_NONE = UINT32_MAX, BITS_PER_WORD = 64 };
+enum { PAGE_NONE = UINT32_MAX, BITS_PER_WORD = 64, MASK_WORD_BITS = 32 };
 
 struct request_table {
     struct engine_limits limits;
@@ -19,6 +20,8 @@ struct request_table {
     uint32_t *pages;            /* [rows][pages_per_row] */
     uint16_t *generated_counts; /* [rows][vocabulary] */
     uint64_t *prompt_seen;      /* [rows][prompt_words] */
+    uint32_t *masks;            /* [rows][mask_words] */
+    _Atomic uint32_t *mask_positions;
     /* What `struct work` points to. */
     int32_t *tokens;
     uint32_t *positions;
@@ -31,6 +34,11 @@ static size_t prompt_words(const struct engine_limits *limits)
     return ((size_t)limits->vocabulary + BITS_PER_WORD - 1) / BITS_PER_WORD;
 }
 
+static uint32_t mask_words(const struct engine_limits *limits)
+{
+    return (limits->vocabulary + MASK_WORD_BITS - 1) / MASK_WORD_BITS;
+}
+
 /* Every row computes at most one token besides the prefill's. */
 static size_t tokens_max(const struct engine_limits *limits)
 {
@@ -39,9 +47,10 @@ static size_t tokens_max(const struct engine_limits *limits)
 
 uint64_t request_table_bytes(const struct engine_limits *limits)
 {
-    uint64_t row = sizeof(struct request_row) + (uint64_t)limits->pages_per_row * sizeof(uint32_t) +
-                   (uint64_t)limits->vocabulary * sizeof(uint16_t) +
-                   prompt_words(limits) * sizeof(uint64_t) + sizeof(struct work_segment);
+    uint64_t row =
+        sizeof(struct request_row) + (uint64_t)limits->pages_per_row * sizeof(uint32_t) +
+        (uint64_t)limits->vocabulary * sizeof(uint16_t) + prompt_words(limits) * sizeof(uint64_t) +
+        (mask_words(limits) + (uint64_t)1) * sizeof(uint32_t) + sizeof(struct work_segment);
     uint64_t token = sizeof(int32_t) + sizeof(uint32_t) + sizeof(struct work_output);
 
     return sizeof(struct request_table) + row * limits->batch.rows + token * tokens_max(limits);
@@ -60,23 +69,37 @@ int request_table_open(const struct engine_limits *limits, struct request_table 
     table->pages = calloc(rows * limits->pages_per_row, sizeof *table->pages);
     table->generated_counts = calloc(rows * limits->vocabulary, sizeof *table->generated_counts);
     table->prompt_seen = calloc(rows * prompt_words(limits), sizeof *table->prompt_seen);
+    table->masks = calloc(rows * mask_words(limits), sizeof *table->masks);
+    table->mask_positions = calloc(rows, sizeof *table->mask_positions);
     table->tokens = calloc(tokens_max(limits), sizeof *table->tokens);
     table->positions = calloc(tokens_max(limits), sizeof *table->positions);
     table->segments = calloc(rows, sizeof *table->segments);
     table->outputs = calloc(tokens_max(limits), sizeof *table->outputs);
     if (!table->rows || !table->pages || !table->generated_counts || !table->prompt_seen ||
-        !table->tokens || !table->positions || !table->segments || !table->outputs)
+        !table->masks || !table->mask_positions || !table->tokens || !table->positions ||
+        !table->segments || !table->outputs)
         goto out;
     for (size_t i = 0; i < rows; i++) {
         table->rows[i].pages = table->pages + i * limits->pages_per_row;
         table->rows[i].generated_counts = table->generated_counts + i * limits->vocabulary;
         table->rows[i].prompt_seen = table->prompt_seen + i * prompt_words(limits);
     }
+    request_table_place_masks(table, table->masks, table->mask_positions);
     *ret_table = table;
     return 0;
 out:
     request_table_close(table);
     return fault_set(fault, E_MEMORY, "out of memory for a request table of %zu rows", rows);
+}
+
+void request_table_place_masks(struct request_table *table, uint32_t *words,
+                               _Atomic uint32_t *positions)
+{
+    uint32_t count = mask_words(&table->limits);
+
+    for (size_t i = 0; i < table->limits.batch.rows; i++)
+        table->rows[i].mask = (struct row_mask){
+            .words = words + i * count, .word_count = count, .position = positions + i};
 }
 
 void request_table_close(struct request_table *table)
@@ -87,6 +110,8 @@ void request_table_close(struct request_table *table)
     free(table->pages);
     free(table->generated_counts);
     free(table->prompt_seen);
+    free(table->masks);
+    free(table->mask_positions);
     free(table->tokens);
     free(table->positions);
     free(table->segments);
@@ -284,6 +309,12 @@ void request_table_begin(struct request_table *table, const struct batch *batch,
 
 /* --- after sampling ------------------------------------------------------------------------ */
 
+bool request_row_may_draw(const struct request_row *row, uint32_t position)
+{
+    return !row->opening.masked ||
+           atomic_load_explicit(row->mask.position, memory_order_acquire) == position;
+}
+
 bool request_row_may_end(const struct request_row *row, uint32_t generated)
 {
     return generated >= row->opening.sampling->min_tokens;
@@ -344,10 +375,25 @@ enum step_row_state request_table_learn(struct request_table *table,
     return promise->last ? STEP_ROW_LENGTH : STEP_ROW_TOKEN;
 }
 
+enum step_row_state request_table_late(struct request_table *table,
+                                       const struct row_promise *promise)
+{
+    struct request_row *row = request_table_row(table, promise->row);
+
+    if (row->opened != promise->opened || row->stopped)
+        return STEP_ROW_IDLE;
+    must(row->opening.masked);
+    row->stopped = true;
+    row->state = ROW_ENDED;
+    return STEP_ROW_LATE;
+}
+
 enum step_row_state request_table_advance(struct request_table *table, uint32_t row_index,
                                           int32_t token)
 {
     struct row_promise promise = request_table_promise(table, row_index);
 
+    if (token < 0)
+        return request_table_late(table, &promise);
     return request_table_learn(table, &promise, token);
 }

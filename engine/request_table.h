@@ -32,6 +32,7 @@ struct request_row {
     bool counted;
     uint16_t *generated_counts; /* [vocabulary], saturating */
     uint64_t *prompt_seen;      /* a bit per token id */
+    struct row_mask mask;       /* looked at where the opening says `masked` */
 };
 
 /* A token that the device is about to draw. */
@@ -47,6 +48,9 @@ struct request_table;
 int request_table_open(const struct engine_limits *limits, struct request_table **ret_table,
                        struct fault *fault);
 void request_table_close(struct request_table *table);
+/* Masks lie elsewhere: where the device reads them. */
+void request_table_place_masks(struct request_table *table, uint32_t *words,
+                               _Atomic uint32_t *positions);
 uint64_t request_table_bytes(const struct engine_limits *limits);
 
 /* Applies the batch's changes and fills `work` (its arrays are the table's own). Sets up step->rows
@@ -60,8 +64,13 @@ struct row_promise request_table_promise(struct request_table *table, uint32_t r
  * before it. */
 enum step_row_state request_table_learn(struct request_table *table,
                                         const struct row_promise *promise, int32_t token);
-/* Both at once: the row's next token is `token`. */
+/* The promised token was not drawn, for want of its mask: LATE, or IDLE when the row had ended. */
+enum step_row_state request_table_late(struct request_table *table,
+                                       const struct row_promise *promise);
+/* Promise and learn at once (`token` -1: late): the row's next token is `token`. */
 enum step_row_state request_table_advance(struct request_table *table, uint32_t row, int32_t token);
+/* Is the mask there for the token at `position`? Rows without masks always may draw. */
+bool request_row_may_draw(const struct request_row *row, uint32_t position);
 /* May an end or stop token be drawn after so many generated ones? (Not before min_tokens.) */
 bool request_row_may_end(const struct request_row *row, uint32_t generated);
 

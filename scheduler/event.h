@@ -26,7 +26,7 @@ enum finish_reason {
 
 struct event_token {
     int32_t token;
-    float logprob; /* NAN: not asked */
+    float logprob; /* NAN: not asked. Where it is, a constraint's text is never appended undrawn */
     uint32_t rank;
     uint32_t position; /* in the sequence */
     uint32_t top_count;
@@ -46,9 +46,9 @@ struct event_finish {
 
 enum { FAILURE_MESSAGE_BYTES = 192 };
 
-/* `code` E_DEVICE, E_CLOSED, E_MEMORY, or E_TOO_LARGE: the answer's grammar was ambiguous beyond
- * reason. The messages of E_DEVICE and of a grammar are for the client to read; "" where the code
- * says it all. */
+/* `code` E_DEVICE, E_CLOSED, E_MEMORY; or of a constraint: E_TOO_LARGE, its grammar is ambiguous
+ * beyond reason, E_INVALID, the model's tokens cannot write what it asks for. The messages of
+ * E_DEVICE and of constraints are for the client to read; "" where the code says it all. */
 struct event_failure {
     int code;
     char message[FAILURE_MESSAGE_BYTES];

@@ -18,7 +18,7 @@ static uint32_t share_of(uint32_t tokens, uint32_t share)
 
 static bool decodes(const struct policy_running *running)
 {
-    return running->prompt_left == 0 && running->may_decode;
+    return running->prompt_left == 0 && running->may_decode && !running->held;
 }
 
 /* Returns how many pages are lacking, for those that sit out and for those that come close. */

@@ -32,6 +32,7 @@ struct policy_running {
     uint32_t pages_ahead;   /* for the tokens after its next one, beyond those missing */
     uint32_t pages_growth;  /* that it is likely to want before its end */
     bool may_decode;        /* false: its last tokens are in flight, its end is near */
+    bool held;              /* it sits this step out, for reasons of its own */
 };
 
 struct policy_waiting {

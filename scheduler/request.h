@@ -31,8 +31,8 @@ struct request_constraint {
     struct constraint *constraint; /* one owner of it is the request; NULL: the answer is free */
     /* It begins behind the first place in the answer where this run of tokens was generated, or
      * else where this text was (tokens that are no text, control tokens, are none of it). A token
-     * that goes on behind the text is drawn anew unless that fits. Both empty: at the answer's
-     * beginning. In the arena. */
+     * that goes on behind the text begins what is constrained; where that cannot be, the answer
+     * fails. Both empty: at the answer's beginning. In the arena. */
     const int32_t *after_tokens;
     uint32_t after_token_count;
     const char *after_text;

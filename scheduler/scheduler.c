@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "config/base/clock.h"
 #include "config/base/log.h"
@@ -20,6 +21,8 @@ enum {
     LAGGING_READER_NS = 2000000,
     CANCELS_IN_RING_MAX = 1024, /* room beside the requests */
     ANSWER_TOKENS = 64,         /* how long answers are taken to be before any was seen */
+    MASK_THREADS_MIN = 2,       /* one for slow masks */
+    MASK_THREADS_MAX = 8,
 };
 
 uint32_t scheduler_in_flight(const struct scheduler *scheduler)
@@ -41,13 +44,17 @@ void scheduler_emit(struct scheduler *scheduler, struct event *event)
     scheduler->rang = true;
 }
 
-struct event_failure scheduler_failure(const struct scheduler *scheduler, int code)
+struct event_failure scheduler_failure(const struct scheduler *scheduler,
+                                       const struct sequence *sequence, int code)
 {
+    const struct fault *fault = sequence && sequence->mask ? &sequence->mask->job.fault : NULL;
     struct event_failure failure = {.code = code};
 
     if (code == E_DEVICE)
+        fault = &scheduler->failure;
+    if (fault && fault->code == code)
         (void)snprintf(failure.message, sizeof failure.message, "%.*s",
-                       (int)sizeof failure.message - 1, scheduler->failure.message);
+                       (int)sizeof failure.message - 1, fault->message);
     return failure;
 }
 
@@ -86,8 +93,8 @@ static void fail(struct scheduler *scheduler, const struct fault *fault)
     scheduler->events_promised = 0;
     scheduler->completed = scheduler->submitted;
     for (uint32_t i = 0; i < SLOTS; i++)
-        scheduler_free_sequences(&scheduler->slots[i].closed);
-    scheduler_free_sequences(&scheduler->closing);
+        scheduler_free_sequences(scheduler, &scheduler->slots[i].closed);
+    scheduler_free_sequences(scheduler, &scheduler->closing);
     scheduler->close_count = 0;
     /* First, so that whoever hears of a failed answer finds the server unhealthy. */
     atomic_store(&scheduler->published.device_failed, true);
@@ -123,6 +130,7 @@ static void *run(void *data)
         bool moved;
 
         scheduler_receive(scheduler, deadline_ns);
+        scheduler_masks_collect(scheduler);
         scheduler_settle(scheduler);
         moved = advance(scheduler);
         scheduler_settle(scheduler);
@@ -133,7 +141,7 @@ static void *run(void *data)
         else
             deadline_ns = has_work(scheduler) ? clock_now() + LAGGING_READER_NS : UINT64_MAX;
     }
-    scheduler_free_sequences(&scheduler->closing);
+    scheduler_free_sequences(scheduler, &scheduler->closing);
     return NULL;
 }
 
@@ -185,9 +193,11 @@ static int arrays_open(struct scheduler *scheduler, struct fault *fault)
 
 static int rings_open(struct scheduler *scheduler, struct fault *fault)
 {
-    /* Two steps in flight and one being planned, with a start, a token and an end for each row. */
+    /* Two steps in flight and one being planned, with a start, a token and an end for each row; and
+     * at least one jump. */
     uint64_t least = SLOTS * (3 * (uint64_t)scheduler->limits.batch.rows +
-                              scheduler->limits.batch.prefill_tokens);
+                              scheduler->limits.batch.prefill_tokens) +
+                     MASK_JUMP_MAX;
     uint64_t events = scheduler->options.event_capacity;
     uint64_t submissions = (uint64_t)scheduler->options.queue_length_max + CANCELS_IN_RING_MAX;
 
@@ -197,6 +207,26 @@ static int rings_open(struct scheduler *scheduler, struct fault *fault)
         ring_open(events, sizeof(struct event), &scheduler->events) < 0)
         return fault_set(fault, E_MEMORY, "no memory for the scheduler's rings");
     return 0;
+}
+
+static void mask_done(void *data)
+{
+    struct scheduler *scheduler = data;
+
+    ring_wake(scheduler->submissions); /* it may be asleep */
+}
+
+static int masks_open(struct scheduler *scheduler, struct fault *fault)
+{
+    uint32_t threads = scheduler->options.mask_threads;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (threads == 0)
+        threads = processors / 4 > MASK_THREADS_MIN ? (uint32_t)processors / 4 : MASK_THREADS_MIN;
+    if (threads > MASK_THREADS_MAX)
+        threads = MASK_THREADS_MAX;
+    return mask_pool_open(threads, (scheduler->limits.vocabulary + 31) / 32, mask_done, scheduler,
+                          &scheduler->mask_pool, fault);
 }
 
 static int start(struct scheduler *scheduler, struct fault *fault)
@@ -216,6 +246,9 @@ static int start(struct scheduler *scheduler, struct fault *fault)
     atomic_store(&scheduler->published.pages_total, scheduler->limits.page_count);
     atomic_store(&scheduler->published.pages_free, scheduler->limits.page_count);
     atomic_store(&scheduler->published.heartbeat_ns, clock_now());
+    r = masks_open(scheduler, fault);
+    if (r < 0)
+        return r;
     scheduler->rate.since_ns = clock_now();
     scheduler->answer_tokens = ANSWER_TOKENS;
     r = pthread_create(&scheduler->thread, NULL, run, scheduler);
@@ -263,6 +296,7 @@ void scheduler_close(struct scheduler *scheduler)
         ring_wake(scheduler->submissions);
         (void)pthread_join(scheduler->thread, NULL);
     }
+    mask_pool_close(scheduler->mask_pool);
     drop_submissions(scheduler);
     for (uint32_t i = 0; i < SLOTS; i++) {
         batch_close(scheduler->slots[i].batch);
@@ -305,8 +339,13 @@ void scheduler_stats_get(const struct scheduler *scheduler, struct scheduler_sta
                                  .rejected_total = atomic_load(&p->rejected_total),
                                  .step_ns_last = atomic_load(&p->step_ns_last),
                                  .step_ns_total = atomic_load(&p->step_ns_total),
+                                 .mask_ns_total = atomic_load(&p->mask_ns_total),
+                                 .masks_late_total = atomic_load(&p->masks_late_total),
+                                 .jump_tokens_total = atomic_load(&p->jump_tokens_total),
                                  .heartbeat_ns = atomic_load(&p->heartbeat_ns),
                                  .work_waiting = atomic_load(&p->work_waiting),
                                  .device_failed = atomic_load(&p->device_failed),
                                  .sequences_per_second = atomic_load(&p->sequences_per_second)};
+    for (uint32_t i = 0; i <= MASK_BOUNDS; i++)
+        ret_stats->masks[i] = atomic_load(&p->masks[i]);
 }

@@ -26,11 +26,16 @@ struct scheduler_options {
     uint32_t queue_length_max; /* sequences that may wait */
     uint32_t event_capacity;   /* of the event ring */
     uint32_t prefills_max;     /* prompts mid-prefill at once */
+    uint32_t mask_threads;     /* 0: as many as do for the machine */
     void (*bell)(
         void
             *data); /* new events are in the ring; called on the scheduler thread, must not block */
     void *bell_data;
 };
+
+/* How long masks took: [i] those of up to mask_bounds_ns[i], the last one all longer ones. */
+enum { MASK_BOUNDS = 12 };
+extern const uint64_t scheduler_mask_bounds_ns[MASK_BOUNDS];
 
 /* Counters rise for ever, gauges are as of the last step; never decreases by a cancel. */
 struct scheduler_stats {
@@ -49,6 +54,10 @@ struct scheduler_stats {
     uint64_t rejected_total;
     uint64_t step_ns_last;
     uint64_t step_ns_total;
+    uint64_t masks[MASK_BOUNDS + 1];
+    uint64_t mask_ns_total;
+    uint64_t masks_late_total;  /* steps that a row sat out for want of its mask */
+    uint64_t jump_tokens_total; /* that a constraint left no choice about: appended undrawn */
     uint64_t heartbeat_ns; /* clock_now() of the last finished step, or of when the work came */
     bool work_waiting;     /* something is running or waiting */
     bool device_failed;

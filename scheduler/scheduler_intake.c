@@ -62,7 +62,7 @@ static void refuse_on(struct scheduler *scheduler)
         struct event event = {.exchange_id = request->exchange_id,
                               .choice = refusal->next_choice++,
                               .kind = EVENT_FAILURE,
-                              .failure = scheduler_failure(scheduler, refusal->code)};
+                              .failure = scheduler_failure(scheduler, NULL, refusal->code)};
 
         scheduler_emit(scheduler, &event);
     }
@@ -70,6 +70,20 @@ static void refuse_on(struct scheduler *scheduler)
         request_free(request);
         refusal->request = NULL;
     }
+}
+
+/* The last `choices` of those that wait are new. */
+static void made(struct scheduler *scheduler, uint64_t choices)
+{
+    struct sequence *sequence = scheduler->waiting.last;
+
+    scheduler->next_order += choices;
+    if (!sequence->owner->request->constraint.constraint)
+        return;
+    while (choices-- > 1)
+        sequence = sequence->before;
+    for (; sequence; sequence = sequence->after)
+        scheduler_mask_wait(scheduler, sequence);
 }
 
 static void receive_request(struct scheduler *scheduler, struct request *request)
@@ -87,7 +101,7 @@ static void receive_request(struct scheduler *scheduler, struct request *request
                             &scheduler->waiting) < 0)
         refuse(scheduler, request, E_MEMORY);
     else
-        scheduler->next_order += (uint64_t)request->prompt_count * request->choices;
+        made(scheduler, (uint64_t)request->prompt_count * request->choices);
 }
 
 static void end_in_list(struct scheduler *scheduler, struct sequence_list *list,

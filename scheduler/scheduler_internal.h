@@ -3,6 +3,7 @@
  *     scheduler.c          opening, closing, the thread
  *     scheduler_intake.c   the loop's side of the rings, and what the thread receives
  *     scheduler_plan.c     policy -> batch
+ *     scheduler_masks.c    constrained answers: jobs, what is held, text that must follow
  *     scheduler_result.c   step -> events, ends, pages
  *
  * Everything but the rings, `queued`, `stop_asked` and `published` belongs to the scheduler's
@@ -15,6 +16,7 @@
 
 #include "config/base/ring.h"
 #include "scheduler/kv_pages.h"
+#include "scheduler/mask_pool.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/sequence.h"
@@ -48,7 +50,8 @@ struct planned {
 struct published {
     _Atomic uint64_t running, waiting, pages_total, pages_free, steps_total, prompt_tokens_total,
         generated_tokens_total, preemptions_total, finished_stop_total, finished_length_total,
-        cancelled_total, failed_total, rejected_total, step_ns_last, step_ns_total, heartbeat_ns;
+        cancelled_total, failed_total, rejected_total, step_ns_last, step_ns_total, heartbeat_ns,
+        masks_late_total, jump_tokens_total, mask_ns_total, masks[MASK_BOUNDS + 1];
     atomic_bool work_waiting, device_failed;
     _Atomic double sequences_per_second;
 };
@@ -94,6 +97,9 @@ struct scheduler {
     double answer_tokens; /* how long answers have been lately */
     struct rate rate;
 
+    struct mask_pool *mask_pool;
+    uint32_t jump_room; /* events that the plan being made may still send of undrawn tokens */
+
     uint64_t plans;                        /* made so far */
     struct policy_running *policy_running; /* the policy's arrays, [rows] each */
     struct policy_waiting *policy_waiting;
@@ -108,7 +114,25 @@ void scheduler_receive(struct scheduler *scheduler, uint64_t deadline_ns);
 /* Ends everybody, as cancelled or failed (code < 0). */
 void scheduler_end_everybody(struct scheduler *scheduler, int code);
 
+/* scheduler_masks.c */
+/* Takes what the mask threads have done. */
+void scheduler_masks_collect(struct scheduler *scheduler);
+/* The sequence waits for admission: what must come first is worked out meanwhile. */
+void scheduler_mask_wait(struct scheduler *scheduler, struct sequence *sequence);
+/* It has been admitted, its tokens not shown yet. */
+void scheduler_mask_admit(struct scheduler *scheduler, struct sequence *sequence);
+/* Its newest token is known, and not its last. */
+void scheduler_mask_learn(struct scheduler *scheduler, struct sequence *sequence);
+/* A step has found no mask. */
+void scheduler_mask_late(struct scheduler *scheduler, struct sequence *sequence);
+/* Opens rows again that were held, where the job is done. */
+void scheduler_masks_resume(struct scheduler *scheduler);
+/* Forgets a request whose sequences have all ended. */
+void scheduler_masks_retire(struct scheduler *scheduler, struct running_request *owner);
+
 /* scheduler_plan.c */
+/* Takes pages back; the sequence waits again as soon as nothing is in flight. */
+void scheduler_preempt(struct scheduler *scheduler, struct sequence *sequence);
 /* Plans and submits the next batch. Returns 1 when something moved, 0 when there is nothing to do
  * or no room for its events, E_DEVICE. */
 int scheduler_plan_step(struct scheduler *scheduler, struct fault *fault);
@@ -118,18 +142,23 @@ int scheduler_plan_step(struct scheduler *scheduler, struct fault *fault);
 int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault);
 /* Sends what is due of sequences that leave, gives pages back, hands rows on to be closed. */
 void scheduler_settle(struct scheduler *scheduler);
+/* Takes a token that was not drawn as if it had been. */
+void scheduler_send_undrawn(struct scheduler *scheduler, struct sequence *sequence);
+/* Ends a sequence whose constraint is complete; the event follows when there is room. */
+void scheduler_finish_complete(struct scheduler *scheduler, struct sequence *sequence);
 /* Ends a sequence that waits, runs or leaves preempted, as cancelled or failed (code < 0). */
 void scheduler_end(struct scheduler *scheduler, struct sequence *sequence, int code);
 /* Forgets sequences that nobody refers to any more; a request goes with its last. */
-void scheduler_free_sequences(struct sequence_list *list);
+void scheduler_free_sequences(struct scheduler *scheduler, struct sequence_list *list);
 
 /* scheduler.c */
 uint32_t scheduler_in_flight(const struct scheduler *scheduler);
 /* Events that may be sent now, beside those promised to batches in flight. */
 uint32_t scheduler_event_room(const struct scheduler *scheduler);
 void scheduler_emit(struct scheduler *scheduler, struct event *event);
-/* What an EVENT_FAILURE says of the code. */
-struct event_failure scheduler_failure(const struct scheduler *scheduler, int code);
+/* What an EVENT_FAILURE says of the code, and of the sequence, if there is one. */
+struct event_failure scheduler_failure(const struct scheduler *scheduler,
+                                       const struct sequence *sequence, int code);
 
 static inline void count(_Atomic uint64_t *counter, uint64_t more)
 {

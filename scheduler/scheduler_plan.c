@@ -68,37 +68,41 @@ static void show_running(struct scheduler *scheduler, struct policy_input *input
             .pages_missing = missing,
             .pages_ahead = ahead > s->page_count + missing ? ahead - s->page_count - missing : 0,
             .pages_growth = pages_growth(scheduler, s),
-            .may_decode = sequence_may_decode(s)};
+            .may_decode = s->held || sequence_may_decode(s),
+            .held = s->held};
     }
     input->running = scheduler->policy_running;
     input->running_count = n;
 }
 
 /* Of choices that share a prompt one is shown at a time until its pages are on their way. */
-static bool is_shown(const struct scheduler *scheduler, struct sequence *sequence)
+static bool is_shown(const struct scheduler *scheduler, struct sequence *sequence,
+                     uint32_t *jump_room)
 {
     struct prompt_group *group = sequence->group;
 
-    if (sequence_waits_for_source(sequence, scheduler->limits.page_tokens))
+    if (sequence_waits_for_source(sequence, scheduler->limits.page_tokens) ||
+        sequence_mask_busy(sequence) || sequence->unsent > *jump_room)
         return false;
     if (group->page_count > 0 && !group->source) {
         if (group->shown == scheduler->plans)
             return false;
         group->shown = scheduler->plans;
     }
+    *jump_room -= sequence->unsent;
     return true;
 }
 
 static void show_waiting(struct scheduler *scheduler, struct policy_input *input)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, jump_room = scheduler->jump_room;
 
     for (struct sequence *s = scheduler->waiting.first; s && n < scheduler->limits.batch.rows;
          s = s->after) {
         uint32_t shared = sequence_pages_shared(s) * scheduler->limits.page_tokens;
 
         must(!s->before || s->before->order < s->order);
-        if (!is_shown(scheduler, s))
+        if (!is_shown(scheduler, s, &jump_room))
             continue;
         scheduler->shown_waiting[n] = s;
         scheduler->policy_waiting[n++] = (struct policy_waiting){
@@ -148,8 +152,9 @@ static void share_pages(struct scheduler *scheduler, struct sequence *sequence)
     group->holders++;
 }
 
-static void preempt(struct scheduler *scheduler, struct sequence *sequence)
+void scheduler_preempt(struct scheduler *scheduler, struct sequence *sequence)
 {
+    sequence->held = false;
     sequence_list_remove(&scheduler->running, sequence);
     sequence_list_append(&scheduler->leaving, sequence);
     sequence->state = SEQUENCE_LEAVING;
@@ -191,6 +196,8 @@ static void admit(struct scheduler *scheduler, struct sequence *sequence)
     sequence->hash = prefix_root(&scheduler->prefix_key, "", 0);
     if (!sequence->started)
         start(scheduler, sequence);
+    if (sequence->mask)
+        scheduler_mask_admit(scheduler, sequence);
 }
 
 /* Names the row in the batch: opened when it is new, with the pages that the engine does not know
@@ -200,13 +207,16 @@ static void name_row(struct planned *planned, struct sequence *sequence)
     struct batch *batch = planned->batch;
 
     if (!sequence->row_open) {
+        bool masked = sequence->mask && sequence->mask->begun;
+
         batch->openings[batch->opening_count++] = (struct batch_opening){
             .row = sequence->row,
             .tokens = sequence->tokens,
             .token_count = sequence->opened,
             .prompt_count = sequence->prompt_count,
             .tokens_left = sequence->max_tokens - sequence_generated(sequence),
-            .sampling = &sequence->sampling};
+            .sampling = masked ? &sequence->mask->sampling : &sequence->sampling,
+            .masked = masked};
         sequence->row_open = true;
         sequence->lent = true;
     }
@@ -276,7 +286,7 @@ static void apply_plan(struct scheduler *scheduler, const struct policy_input *i
     for (uint32_t i = 0; i < plan->admit_count; i++)
         admit(scheduler, scheduler->shown_waiting[plan->admits[i]]);
     for (uint32_t i = 0; i < plan->preempt_count; i++)
-        preempt(scheduler, scheduler->shown_running[plan->preempts[i]]);
+        scheduler_preempt(scheduler, scheduler->shown_running[plan->preempts[i]]);
     for (uint32_t i = 0; i < plan->prefill_count; i++) {
         uint32_t index = plan->prefills[i].index;
         struct sequence *sequence =
@@ -295,20 +305,23 @@ static void apply_plan(struct scheduler *scheduler, const struct policy_input *i
 int scheduler_plan_step(struct scheduler *scheduler, struct fault *fault)
 {
     struct planned *planned = &scheduler->slots[scheduler->submitted % SLOTS];
-    /* A start, a token and an end for each row; what is left is for the prompts'
-     * log-probabilities, which are as many as the tokens at most. */
+    /* A start, a token and an end for each row; then come the prompts' log-probabilities, which are
+     * as many as the tokens at most; what is left is for tokens that nobody draws. */
     uint32_t room = scheduler_event_room(scheduler);
     uint32_t room_for_rows = (1 + EVENTS_PER_ROW) * scheduler->limits.batch.rows;
+    uint32_t room_for_prompts = scheduler->limits.batch.prefill_tokens;
     struct policy_input input;
     int r;
 
     if (room < room_for_rows)
         return 0;
+    room -= room_for_rows;
+    scheduler->jump_room = room > room_for_prompts ? room - room_for_prompts : 0;
+    scheduler_masks_resume(scheduler);
     batch_reset(planned->batch);
     planned->sequence_count = 0;
     planned->events = 0;
-    describe(scheduler, least(scheduler->limits.batch.prefill_tokens, room - room_for_rows),
-             &input);
+    describe(scheduler, least(room_for_prompts, room), &input);
     policy_plan(&input, &scheduler->plan);
     apply_plan(scheduler, &input, planned);
     if (planned->sequence_count == 0 && scheduler->close_count == 0 && !scheduler->closing.first)

@@ -4,6 +4,7 @@
  * like any others, so no token is lost, and none is computed twice. */
 #include "scheduler/scheduler_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "config/base/clock.h"
@@ -27,7 +28,7 @@ static void emit_end(struct scheduler *scheduler, struct sequence *sequence,
 
     if (sequence->end_code < 0) {
         event.kind = EVENT_FAILURE;
-        event.failure = scheduler_failure(scheduler, sequence->end_code);
+        event.failure = scheduler_failure(scheduler, sequence, sequence->end_code);
     } else {
         event.finish = (struct event_finish){
             .reason = reason,
@@ -64,6 +65,7 @@ static void leave(struct scheduler *scheduler, struct sequence *sequence)
     sequence_list_append(&scheduler->leaving, sequence);
     sequence->state = SEQUENCE_LEAVING;
     sequence->ended = true;
+    sequence->held = false;
     sequence->preempted = false;
     sequence_leave_group(sequence);
     if (!sequence->started) { /* it leaves the queue without having been admitted */
@@ -76,15 +78,14 @@ static void leave(struct scheduler *scheduler, struct sequence *sequence)
 void scheduler_end(struct scheduler *scheduler, struct sequence *sequence, int code)
 {
     sequence->end_code = code;
+    sequence->end_reason = FINISH_CANCELLED;
     leave(scheduler, sequence);
     count(code < 0 ? &scheduler->published.failed_total : &scheduler->published.cancelled_total, 1);
 }
 
-static void finish(struct scheduler *scheduler, struct sequence *sequence,
-                   enum finish_reason reason)
+static void count_finished(struct scheduler *scheduler, const struct sequence *sequence,
+                           enum finish_reason reason)
 {
-    leave(scheduler, sequence);
-    emit_end(scheduler, sequence, reason);
     scheduler->rate.finished++;
     scheduler->answer_tokens +=
         (sequence_generated(sequence) - scheduler->answer_tokens) / ANSWERS_REMEMBERED;
@@ -93,28 +94,62 @@ static void finish(struct scheduler *scheduler, struct sequence *sequence,
           1);
 }
 
+static void finish(struct scheduler *scheduler, struct sequence *sequence,
+                   enum finish_reason reason)
+{
+    leave(scheduler, sequence);
+    emit_end(scheduler, sequence, reason);
+    count_finished(scheduler, sequence, reason);
+}
+
+void scheduler_finish_complete(struct scheduler *scheduler, struct sequence *sequence)
+{
+    sequence->end_reason = FINISH_STOP;
+    leave(scheduler, sequence);
+    count_finished(scheduler, sequence, FINISH_STOP);
+}
+
 /* --- results ---------------------------------------------------------------------------------- */
 
-static void take_token(struct scheduler *scheduler, struct sequence *sequence,
+static void send_token(struct scheduler *scheduler, struct sequence *sequence, uint32_t position,
                        const struct step_row *row, uint64_t now_ns)
 {
     struct event event = {.exchange_id = sequence->owner->request->exchange_id,
                           .choice = sequence->choice,
                           .kind = EVENT_TOKEN};
 
-    must(sequence_generated(sequence) < sequence->max_tokens);
     event.token = (struct event_token){.token = row->token,
                                        .logprob = row->logprob,
                                        .rank = row->rank,
-                                       .position = sequence->token_count,
+                                       .position = position,
                                        .top_count = row->top_count};
     memcpy(event.token.top, row->top, row->top_count * sizeof *row->top);
-    sequence->tokens[sequence->token_count++] = row->token;
     if (!sequence->first_token_ns)
         sequence->first_token_ns = now_ns;
     sequence->last_token_ns = now_ns;
     count(&scheduler->published.generated_tokens_total, 1);
     scheduler_emit(scheduler, &event);
+}
+
+static void take_token(struct scheduler *scheduler, struct sequence *sequence,
+                       const struct step_row *row, uint64_t now_ns)
+{
+    must(sequence_generated(sequence) < sequence->max_tokens && sequence->unsent == 0);
+    send_token(scheduler, sequence, sequence->token_count, row, now_ns);
+    sequence->tokens[sequence->token_count++] = row->token;
+}
+
+void scheduler_send_undrawn(struct scheduler *scheduler, struct sequence *sequence)
+{
+    uint64_t now_ns = clock_now();
+
+    for (; sequence->unsent > 0; sequence->unsent--) {
+        uint32_t position = sequence->token_count - sequence->unsent;
+        const struct step_row row = {.token = sequence->tokens[position], .logprob = NAN};
+
+        send_token(scheduler, sequence, position, &row, now_ns);
+        count(&scheduler->published.jump_tokens_total, 1);
+    }
 }
 
 static void take_row(struct scheduler *scheduler, struct sequence *sequence,
@@ -128,6 +163,11 @@ static void take_row(struct scheduler *scheduler, struct sequence *sequence,
         break;
     case STEP_ROW_TOKEN:
         take_token(scheduler, sequence, row, now_ns);
+        if (sequence->mask)
+            scheduler_mask_learn(scheduler, sequence);
+        break;
+    case STEP_ROW_LATE:
+        scheduler_mask_late(scheduler, sequence);
         break;
     case STEP_ROW_END:
         take_token(scheduler, sequence, row, now_ns);
@@ -192,6 +232,12 @@ static void take_results(struct scheduler *scheduler, struct planned *planned,
         bool samples = row->state != STEP_ROW_PARTIAL && row->state != STEP_ROW_SCORED;
 
         sequence->in_flight--;
+        if (sequence->stale > 0) {
+            sequence->stale--;
+            while (prompt < step->prompt_count && step->prompts[prompt].row == row->row)
+                prompt++;
+            continue;
+        }
         sequence->sampling_in_flight -= samples;
         for (; prompt < step->prompt_count && step->prompts[prompt].row == row->row; prompt++)
             take_prompt(scheduler, sequence, &step->prompts[prompt]);
@@ -236,7 +282,7 @@ int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
     scheduler->completed++;
     scheduler->events_promised -= planned->events;
     take_results(scheduler, planned, &step);
-    scheduler_free_sequences(&planned->closed);
+    scheduler_free_sequences(scheduler, &planned->closed);
     count(&scheduler->published.steps_total, 1);
     atomic_store(&scheduler->published.step_ns_last, step.ended_ns - step.started_ns);
     count(&scheduler->published.step_ns_total, step.ended_ns - step.started_ns);
@@ -247,7 +293,7 @@ int scheduler_complete_step(struct scheduler *scheduler, struct fault *fault)
 
 /* --- leaving ---------------------------------------------------------------------------------- */
 
-static void free_sequence(struct sequence *sequence)
+static void free_sequence(struct scheduler *scheduler, struct sequence *sequence)
 {
     struct running_request *owner = sequence->owner;
 
@@ -255,16 +301,19 @@ static void free_sequence(struct sequence *sequence)
         return;
     for (uint32_t i = 0; i < owner->request->prompt_count; i++)
         must(!owner->groups[i].source && owner->groups[i].holders == 0);
-    request_free(owner->request); /* the sequences lie in its arena */
+    if (owner->request->constraint.constraint)
+        scheduler_masks_retire(scheduler, owner);
+    else
+        request_free(owner->request); /* the sequences lie in its arena */
 }
 
-void scheduler_free_sequences(struct sequence_list *list)
+void scheduler_free_sequences(struct scheduler *scheduler, struct sequence_list *list)
 {
     while (list->first) {
         struct sequence *sequence = list->first;
 
         sequence_list_remove(list, sequence);
-        free_sequence(sequence);
+        free_sequence(scheduler, sequence);
     }
 }
 
@@ -284,10 +333,10 @@ static void settle_one(struct scheduler *scheduler, struct sequence *sequence)
     if (sequence->ended && !sequence->told &&
         (scheduler->stopping || scheduler_event_room(scheduler) > 0)) {
         if (scheduler_event_room(scheduler) > 0)
-            emit_end(scheduler, sequence, FINISH_CANCELLED);
+            emit_end(scheduler, sequence, sequence->end_reason);
         sequence->told = true;
     }
-    if (sequence->in_flight > 0 && !scheduler->failed)
+    if ((sequence->in_flight > 0 && !scheduler->failed) || sequence_mask_busy(sequence))
         return;
     sequence->group->holders -= sequence->page_count > 0;
     while (sequence->page_count > 0)
@@ -298,11 +347,12 @@ static void settle_one(struct scheduler *scheduler, struct sequence *sequence)
         sequence->preempted = false;
         sequence->state = SEQUENCE_WAITING;
         sequence_list_insert(&scheduler->waiting, sequence);
+        scheduler_mask_wait(scheduler, sequence);
     } else if (sequence->told) {
         sequence_list_remove(&scheduler->leaving, sequence);
         /* What was never lent, or lent to an engine that runs no more, is freed at once. */
         if (!sequence->lent || scheduler->failed) {
-            free_sequence(sequence);
+            free_sequence(scheduler, sequence);
         } else {
             sequence->state = SEQUENCE_CLOSING;
             sequence_list_append(&scheduler->closing, sequence);

@@ -53,6 +53,30 @@ void sequence_list_remove(struct sequence_list *list, struct sequence *sequence)
 
 /* --- making ----------------------------------------------------------------------------------- */
 
+static int make_mask(struct sequence *sequence, const struct engine_limits *limits)
+{
+    const struct request *request = sequence->owner->request;
+    const struct request_constraint *asked = &request->constraint;
+    struct sequence_mask *mask = arena_take(request->arena, 1, sizeof *mask);
+
+    if (!mask)
+        return E_MEMORY;
+    mask->sampling = sequence->sampling;
+    mask->sampling.min_tokens = 0;
+    mask->sampling.ignore_eos = false;
+    mask->begun = asked->after_token_count == 0 && asked->after_text_bytes == 0;
+    mask->taken = sequence->prompt_count;
+    mask->job.work.run = mask_job_run;
+    mask->job.owner = sequence;
+    mask->job.constraint = asked->constraint;
+    mask->job.limits = limits;
+    mask->job.tokens = sequence->tokens;
+    mask->job.stop_tokens = sequence->sampling.stop_tokens;
+    mask->job.stop_count = sequence->sampling.stop_count;
+    sequence->mask = mask;
+    return 0;
+}
+
 static int make_one(struct running_request *owner, uint32_t choice,
                     const struct engine_limits *limits)
 {
@@ -77,6 +101,8 @@ static int make_one(struct running_request *owner, uint32_t choice,
     sequence->row = ROW_NONE;
     sequence->sampling = request->sampling;
     sequence->sampling.stream = choice;
+    if (request->constraint.constraint && max_tokens > 0)
+        return make_mask(sequence, limits);
     return 0;
 }
 
@@ -121,6 +147,11 @@ int sequences_make(struct request *request, const struct engine_limits *limits, 
 uint32_t sequence_generated(const struct sequence *sequence)
 {
     return sequence->token_count - sequence->prompt_count;
+}
+
+bool sequence_mask_busy(const struct sequence *sequence)
+{
+    return sequence->mask && sequence->mask->busy;
 }
 
 bool sequence_may_decode(const struct sequence *sequence)

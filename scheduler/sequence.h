@@ -16,7 +16,15 @@
  * The choices of one prompt compute it once: the first to run is the group's source, the others are
  * admitted when its steps have been submitted that fill the prompt's pages, and share these.
  *
- * Everything here lies in the request's arena. Owner and only thread: scheduler. */
+ * One that is held to a constraint waits, before it is admitted, until what must come first is
+ * known. It then decodes like the others; the mask of each token is made while the step runs that
+ * draws it. Where that goes wrong it is *held*: in no batch, what is in flight for it counts for
+ * nothing, and when its job is done its row is opened again with the pages that it has, behind the
+ * last token that it knows. So is one whose mask was late, one that goes on with text that nobody
+ * draws, and one whose constraint begins only now.
+ *
+ * Everything here lies in the request's arena. Owner and only thread: scheduler; a job's is for the
+ * while one of the mask pool's. */
 #ifndef WEFT_SEQUENCE_H
 #define WEFT_SEQUENCE_H
 
@@ -25,6 +33,7 @@
 
 #include "engine/batch.h"
 #include "scheduler/event.h"
+#include "scheduler/mask_job.h"
 #include "scheduler/prefix.h"
 #include "scheduler/request.h"
 
@@ -45,8 +54,20 @@ struct prompt_group {
     uint64_t shown;          /* the last plan in which the policy was shown one that waits */
 };
 
+/* What holds a sequence to its constraint. */
+struct sequence_mask {
+    struct mask_job job;
+    struct sampling sampling; /* of the constrained part, where the mask says what may end */
+    bool begun;               /* the constraint holds from here on */
+    bool busy;                /* the job is the pool's */
+    bool again;               /* more tokens were learnt meanwhile */
+    uint32_t taken;           /* tokens that the job's state has taken */
+    uint32_t text_matched;    /* bytes of the text behind which it begins */
+};
+
 /* A request with sequences left. */
 struct running_request {
+    struct mask_work retirement; /* its states are closed on a mask thread */
     struct request *request;
     struct sequence *sequences;  /* [prompt_count * choices], by choice number */
     struct prompt_group *groups; /* [prompt_count] */
@@ -73,16 +94,21 @@ struct sequence {
     uint32_t in_flight;          /* steps in flight that name the row */
     uint32_t *pages;
     uint32_t page_count;
-    uint32_t pages_granted;  /* how many of them the engine knows */
-    uint32_t pages_named;    /* full pages that carry their hash */
-    struct prefix_hash hash; /* of the last named page */
-    uint32_t computed;       /* positions whose step has completed */
-    bool row_open;           /* a batch has opened its row */
-    bool lent;               /* a row was opened once: the engine may look at what it was lent */
-    bool ended;              /* no more tokens are wanted; with end_code */
-    int end_code;            /* 0: finished or cancelled, else the failure */
-    bool told;               /* its last event is sent */
-    bool preempted;          /* leaves only to wait again */
+    uint32_t pages_granted;     /* how many of them the engine knows */
+    uint32_t pages_named;       /* full pages that carry their hash */
+    struct prefix_hash hash;    /* of the last named page */
+    uint32_t computed;          /* positions whose step has completed */
+    struct sequence_mask *mask; /* NULL: the answer is free */
+    bool held;                  /* it runs, but is in no batch until its row is opened again */
+    uint32_t stale;             /* of `in_flight`, the oldest: their results count for nothing */
+    uint32_t unsent;            /* the last tokens, not drawn, whose events are not sent yet */
+    bool row_open;              /* a batch has opened its row */
+    bool lent;                  /* a row was opened once: the engine may look at what it was lent */
+    bool ended;                 /* no more tokens are wanted; with end_code */
+    int end_code;               /* 0: finished or cancelled, else the failure */
+    enum finish_reason end_reason; /* where the code is 0 */
+    bool told;                     /* its last event is sent */
+    bool preempted;                /* leaves only to wait again */
     bool started;
     uint32_t cached;          /* prompt tokens that need not be computed when it started */
     uint32_t prompt_reported; /* the last position whose EVENT_PROMPT was sent */
@@ -111,6 +137,8 @@ int sequences_make(struct request *request, const struct engine_limits *limits, 
                    struct sequence_list *list);
 
 uint32_t sequence_generated(const struct sequence *sequence);
+/* Its job is a mask thread's now. */
+bool sequence_mask_busy(const struct sequence *sequence);
 /* Is there a token left to sample, counting those in flight? */
 bool sequence_may_decode(const struct sequence *sequence);
 /* The most positions that are ever computed: the last token is sampled and goes nowhere. */

@@ -116,7 +116,19 @@ static void penalise_generated(float *logits, uint32_t vocabulary,
     }
 }
 
-/* The row after bias, penalties and bans: the caller's own where none applies, else a copy in the
+static void apply_mask(float *logits, uint32_t vocabulary, const uint32_t *mask)
+{
+    for (uint32_t first = 0; first < vocabulary; first += 32) {
+        uint32_t bits = mask[first / 32];
+        uint32_t count = vocabulary - first < 32 ? vocabulary - first : 32;
+
+        for (uint32_t i = 0; i < count && bits != UINT32_MAX; i++)
+            if (!(bits >> i & 1))
+                logits[first + i] = -INFINITY;
+    }
+}
+
+/* The row after bias, penalties, bans and mask: the caller's own where none applies, else a copy in the
  * scratch. */
 static const float *process(const float *logits, const struct sample_params *params,
                             struct sample_scratch *scratch)
@@ -124,7 +136,7 @@ static const float *process(const float *logits, const struct sample_params *par
     uint32_t vocabulary = scratch->vocabulary;
     float *row = scratch->logits;
 
-    if (params->bias_count == 0 && params->banned_count == 0 && !penalises(params))
+    if (params->bias_count == 0 && params->banned_count == 0 && !params->mask && !penalises(params))
         return logits;
     memcpy(row, logits, vocabulary * sizeof *row);
     for (uint32_t i = 0; i < params->bias_count; i++)
@@ -137,6 +149,8 @@ static const float *process(const float *logits, const struct sample_params *par
     for (uint32_t i = 0; i < params->banned_count; i++)
         if ((uint32_t)params->banned[i] < vocabulary)
             row[params->banned[i]] = -INFINITY;
+    if (params->mask)
+        apply_mask(row, vocabulary, params->mask);
     return row;
 }
 
@@ -404,7 +418,7 @@ static int32_t first_allowed(const struct sample_params *params, uint32_t vocabu
 
         for (uint32_t i = 0; i < params->banned_count; i++)
             banned |= (uint32_t)params->banned[i] == token;
-        if (!banned)
+        if (!banned && !(params->mask && !(params->mask[token / 32] >> token % 32 & 1)))
             return (int32_t)token;
     }
     return 0;

@@ -4,7 +4,8 @@
  * Pure arithmetic on one row in the caller's scratch memory; many rows run on as many threads at
  * once. Processors and their order are those of engine/batch.h's `struct sampling`; definitions:
  * bias is added; repetition r divides a positive logit and multiplies another, for tokens of prompt
- * or answer; frequency and presence subtract count x frequency + presence for generated tokens; the
+ * or answer; frequency and presence subtract count x frequency + presence for generated tokens; then
+ * tokens that are banned or not in the mask are as if their logit were -infinity; the
  * filters (top_k, top_p, min_p, typical_p) each work on the renormalised result of the one before.
  *
  * The random number is a pure function of (seed, stream, position): Philox 4x32-10 (Salmon et al.,
@@ -38,6 +39,7 @@ struct sample_params {
     const int32_t *banned;
     const uint16_t *generated_counts; /* [vocabulary] or NULL */
     const uint64_t *prompt_seen;      /* bits or NULL */
+    const uint32_t *mask;             /* bits of the tokens that may be drawn, or NULL: all */
 };
 
 struct sample_candidate {
@@ -56,7 +58,7 @@ uint64_t sample_scratch_bytes(uint32_t vocabulary);
 void sample_scratch_init(struct sample_scratch *scratch, uint32_t vocabulary, void *memory);
 
 /* Draws. `logits` is not changed. A NaN logit counts as -infinity; with no logit above that the
- * lowest token that is not banned is drawn. */
+ * lowest token that is not banned, and in the mask, is drawn. */
 int32_t sample_draw(const float *logits, const struct sample_params *params,
                     struct sample_scratch *scratch);
 /* The tokens that can still be drawn, likeliest first, with probabilities summing to 1 (for tests

@@ -2,7 +2,9 @@
  * checks everything that batch.h demands, and answers as the null device does.
  *
  * Tokens. A row echoes its prompt, round and round: the token at position p is
- * prompt[(p - prompt_count) mod prompt_count]. It ends by its length or by one of its stop tokens.
+ * prompt[(p - prompt_count) mod prompt_count]. It ends by its length or by one of its stop tokens. A
+ * masked row draws the first token from there on, round and round, that its mask allows; and the end
+ * token where that is allowed and wanted, or alone is.
  *
  * Memory. A page's slot for position p holds a hash of the row's tokens 0 .. p, as a real key and
  * value depend on all before them. Whoever computes a token looks at all slots before it, so a page
@@ -26,7 +28,11 @@
 #include "config/base/clock.h"
 #include "engine/engine.h"
 
-enum { FAKE_SLOTS = ENGINE_STEPS_IN_FLIGHT + 1, FAKE_VOCABULARY = 1000 };
+enum {
+    FAKE_SLOTS = ENGINE_STEPS_IN_FLIGHT + 1,
+    FAKE_VOCABULARY = 1000,
+    FAKE_MASK_WORDS = (FAKE_VOCABULARY + 31) / 32,
+};
 
 enum fake_timing { FAKE_AT_SUBMIT, FAKE_AT_COMPLETE, FAKE_ON_THREAD, FAKE_TIMINGS };
 
@@ -40,6 +46,9 @@ struct fake_options {
     uint32_t loaded_tokens;  /* 0: no limit */
     uint64_t token_ns;       /* steps say that they took so long a prompt token, and as much; 0:
                                 what they took */
+    int32_t end_token;       /* the model's; 0: it has none */
+    bool draws_ends;         /* a masked row draws it wherever it may */
+    uint32_t late_every;     /* so many masks are found, then one is said to be late; 0: never */
     bool waits_for_permits;  /* a step runs when fake_engine_permit() allows it; on a thread only */
     uint64_t complete_fails; /* so many steps succeed, then engine_complete() fails; 0: never */
     uint64_t submit_fails;   /* the same for engine_submit() */
@@ -53,6 +62,9 @@ struct fake_counts {
     _Atomic uint64_t decoded;
     _Atomic uint64_t sampled;
     _Atomic uint64_t idle;        /* rows that had ended */
+    _Atomic uint64_t late;        /* masks that were */
+    _Atomic uint64_t masked;      /* looked at */
+    _Atomic uint64_t plain;       /* tokens of rows without masks */
     _Atomic uint64_t late_grants; /* pages granted in the batch that writes them, while decoding */
 };
 
@@ -82,6 +94,8 @@ struct engine {
     struct fake_counts counts;
     struct fake_row *rows;
     uint64_t *memory; /* [page_count][page_tokens] */
+    uint32_t *masks;  /* [rows][FAKE_MASK_WORDS] */
+    _Atomic uint32_t *mask_positions;
     struct fake_slot slots[FAKE_SLOTS];
     uint64_t submitted;
     uint64_t completed;
@@ -122,7 +136,7 @@ static inline void fake_open_row(struct engine *engine, const struct batch_openi
     row->sampling = *opening->sampling;
     memcpy(row->tokens, opening->tokens, opening->token_count * sizeof *row->tokens);
     for (uint32_t i = opening->prompt_count; i < opening->token_count; i++)
-        must(row->tokens[i] == fake_echo(row->tokens, opening->prompt_count, i));
+        must(opening->masked || row->tokens[i] == fake_echo(row->tokens, opening->prompt_count, i));
     row->token_count = opening->token_count;
     row->tokens_left = opening->tokens_left;
     row->computed = UINT32_MAX; /* until its first chunk says where it begins */
@@ -220,11 +234,50 @@ static inline bool fake_ends(const struct fake_row *row, int32_t token)
     return false;
 }
 
+static inline bool fake_may_draw(const struct engine *engine, const struct fake_row *row,
+                                 int32_t token)
+{
+    const uint32_t *mask = engine->masks + (row - engine->rows) * FAKE_MASK_WORDS;
+
+    return mask[token / 32] >> token % 32 & 1;
+}
+
+/* -1: the mask is late. */
+static inline int32_t fake_masked(struct engine *engine, const struct fake_row *row, int32_t token)
+{
+    int32_t end = engine->options.end_token;
+    uint64_t number = atomic_fetch_add(&engine->counts.masked, 1) + 1;
+
+    if (atomic_load_explicit(&engine->mask_positions[row - engine->rows], memory_order_acquire) !=
+            row->token_count ||
+        (engine->options.late_every > 0 && number % engine->options.late_every == 0)) {
+        atomic_fetch_add(&engine->counts.late, 1);
+        return -1;
+    }
+    if (engine->options.draws_ends && fake_may_draw(engine, row, end))
+        return end;
+    for (int32_t i = 0; i < FAKE_VOCABULARY; i++)
+        if ((token + i) % FAKE_VOCABULARY != end &&
+            fake_may_draw(engine, row, (token + i) % FAKE_VOCABULARY))
+            return (token + i) % FAKE_VOCABULARY;
+    must(fake_may_draw(engine, row, end));
+    return end;
+}
+
 static inline void fake_sample(struct engine *engine, struct fake_row *row, struct step_row *result)
 {
     int32_t token = fake_echo(row->tokens, row->opening.prompt_count, row->token_count);
 
     must(row->tokens_left > 0);
+    if (row->opening.masked)
+        token = fake_masked(engine, row, token);
+    else
+        atomic_fetch_add(&engine->counts.plain, 1);
+    if (token < 0) {
+        result->state = STEP_ROW_LATE;
+        row->state = FAKE_ENDED;
+        return;
+    }
     atomic_fetch_add(&engine->counts.sampled, 1);
     row->tokens[row->token_count++] = token;
     row->tokens_left--;
@@ -233,7 +286,7 @@ static inline void fake_sample(struct engine *engine, struct fake_row *row, stru
     result->rank = row->sampling.logprobs == LOGPROBS_NONE ? 0 : 1;
     row->state = FAKE_DECODE;
     result->state = STEP_ROW_TOKEN;
-    if (fake_ends(row, token))
+    if (fake_ends(row, token) || (row->opening.masked && token == engine->options.end_token))
         result->state = STEP_ROW_END;
     else if (row->tokens_left == 0)
         result->state = STEP_ROW_LENGTH;
@@ -364,6 +417,13 @@ const struct engine_limits *engine_limits(const struct engine *engine)
     return &engine->limits;
 }
 
+struct row_mask engine_mask(const struct engine *engine, uint32_t row)
+{
+    return (struct row_mask){.words = engine->masks + row * FAKE_MASK_WORDS,
+                             .word_count = FAKE_MASK_WORDS,
+                             .position = &engine->mask_positions[row]};
+}
+
 uint32_t engine_in_flight(const struct engine *engine)
 {
     return (uint32_t)(engine->submitted - engine->completed);
@@ -444,6 +504,10 @@ static inline struct engine *fake_engine_open(const struct fake_options *options
     limits->context = options->context;
     limits->pages_per_row = (options->context + options->page_tokens - 1) / options->page_tokens;
     limits->vocabulary = FAKE_VOCABULARY;
+    limits->end_count = options->end_token > 0;
+    limits->end_tokens = &engine->options.end_token;
+    engine->masks = fake_take(options->rows, FAKE_MASK_WORDS * sizeof *engine->masks);
+    engine->mask_positions = fake_take(options->rows, sizeof *engine->mask_positions);
     limits->batch = (struct batch_limits){.rows = options->rows,
                                           .grants = options->page_count + options->rows,
                                           .prefill_tokens = options->prefill_tokens};
@@ -499,6 +563,8 @@ static inline void fake_engine_close(struct engine *engine)
     }
     free(engine->rows);
     free(engine->memory);
+    free(engine->masks);
+    free(engine->mask_positions);
     pthread_mutex_destroy(&engine->lock);
     pthread_cond_destroy(&engine->changed);
     free(engine);

@@ -57,7 +57,7 @@ static void add_opening(struct fixture *fixture, uint32_t row, const int32_t *to
     struct batch *batch = fixture->batch;
 
     batch->openings[batch->opening_count++] =
-        (struct batch_opening){row, tokens, count, prompt_count, left, &fixture->sampling};
+        (struct batch_opening){row, tokens, count, prompt_count, left, &fixture->sampling, false};
     for (uint32_t i = 0; i < CONTEXT / PAGE; i++)
         batch->grants[batch->grant_count++] = (struct batch_grant){row, i, row * 8 + i};
 }
@@ -181,6 +181,50 @@ static void min_tokens_and_ignore_eos_hold_the_end_back(void **state)
     close_fixture(&fixture);
 }
 
+/* A late row is idle until it is opened again; what was promised before that is void. */
+static void a_row_whose_mask_is_late_is_idle(void **state)
+{
+    static const int32_t tokens[] = {10, 11, 12, 40, 41};
+    struct fixture fixture;
+    const struct request_row *row;
+    struct row_promise promise;
+
+    (void)state;
+    open_fixture(&fixture);
+    add_opening(&fixture, 0, tokens, 3, 3, 9);
+    fixture.batch->openings[0].masked = true;
+    add_prefill(&fixture, 0, 0, 3);
+    begin(&fixture);
+    row = request_table_row(fixture.table, 0);
+    assert_false(request_row_may_draw(row, 3));
+    *row->mask.position = 3;
+    assert_true(request_row_may_draw(row, 3));
+    assert_int_equal(request_table_advance(fixture.table, 0, 40), STEP_ROW_TOKEN);
+    assert_false(request_row_may_draw(row, 4));
+    assert_int_equal(request_table_advance(fixture.table, 0, -1), STEP_ROW_LATE);
+    fixture.batch->decode_rows[fixture.batch->decode_count++] = 0;
+    begin(&fixture);
+    assert_int_equal(fixture.work.token_count, 0);
+    assert_int_equal(fixture.rows[0].state, STEP_ROW_IDLE);
+
+    fixture.batch->close_rows[fixture.batch->close_count++] = 0;
+    add_opening(&fixture, 0, tokens, 5, 3, 7);
+    fixture.batch->openings[0].masked = true;
+    add_prefill(&fixture, 0, 3, 2);
+    begin(&fixture);
+    assert_int_equal(fixture.work.token_count, 2);
+    assert_int_equal(fixture.work.positions[0], 3);
+    *row->mask.position = 5;
+    assert_true(request_row_may_draw(row, 5));
+    promise = request_table_promise(fixture.table, 0);
+    fixture.batch->close_rows[fixture.batch->close_count++] = 0;
+    add_opening(&fixture, 0, tokens, 5, 3, 7);
+    begin(&fixture);
+    assert_int_equal(request_table_late(fixture.table, &promise), STEP_ROW_IDLE);
+    assert_true(request_row_may_draw(row, 77)); /* not masked now */
+    close_fixture(&fixture);
+}
+
 static void penalties_see_prompt_and_answer_apart(void **state)
 {
     static const int32_t tokens[] = {10, 11, 70, 20, 20};
@@ -268,6 +312,7 @@ int main(void)
         cmocka_unit_test(prefill_and_decode_become_segments),
         cmocka_unit_test(rows_end_by_length_end_and_stop_tokens),
         cmocka_unit_test(min_tokens_and_ignore_eos_hold_the_end_back),
+        cmocka_unit_test(a_row_whose_mask_is_late_is_idle),
         cmocka_unit_test(penalties_see_prompt_and_answer_apart),
         cmocka_unit_test(prompt_logprobs_have_a_target_each),
         cmocka_unit_test(survives_a_failing_allocation),

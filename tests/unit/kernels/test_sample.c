@@ -346,6 +346,62 @@ static void test_banned_tokens_are_never_drawn(void **state)
     free(scratch.logits);
 }
 
+/* The mask comes after bias and bans; the filters work on what it leaves. */
+static void test_only_tokens_of_the_mask_are_drawn(void **state)
+{
+    enum { VOCABULARY = 300, WORDS = (VOCABULARY + 31) / 32 };
+    struct sample_scratch scratch;
+    float *logits = random_logits(VOCABULARY, 3);
+    uint32_t mask[WORDS] = {0};
+    struct sample_params params = plain(0), plain_params;
+    struct sample_bias bias = {.token = 7, .bias = 100};
+    uint32_t allowed = 0;
+
+    (void)state;
+    scratch_open(&scratch, VOCABULARY);
+    for (uint32_t i = 0; i < VOCABULARY; i += 1 + i % 7)
+        mask[i / 32] |= 1u << i % 32;
+    for (uint32_t i = 0; i < VOCABULARY; i++)
+        allowed += mask[i / 32] >> i % 32 & 1;
+    mask[7 / 32] &= ~(1u << 7);
+    params.mask = mask;
+    params.bias_count = 1;
+    params.biases = &bias;
+    for (int kind = 0; kind < 4; kind++) {
+        params.temperature = kind == 0 ? 0.0f : 1.0f;
+        params.top_k = kind == 2 ? 20 : 0;
+        params.top_p = kind == 3 ? 0.7f : 1.0f;
+        for (params.position = 0; params.position < 500; params.position++) {
+            uint32_t token = (uint32_t)sample_draw(logits, &params, &scratch);
+
+            assert_true(mask[token / 32] >> token % 32 & 1);
+        }
+        assert_true(sample_keep(logits, &params, &scratch) <= allowed);
+    }
+    /* Nothing above -infinity is allowed: the lowest that is. */
+    for (uint32_t i = 0; i < VOCABULARY; i++)
+        logits[i] = mask[i / 32] >> i % 32 & 1 ? -INFINITY : 1.0f;
+    mask[0] &= ~1u;
+    for (uint32_t i = 0, lowest = 0; !lowest; i++) {
+        lowest = mask[i / 32] >> i % 32 & 1;
+        if (lowest)
+            assert_int_equal(sample_draw(logits, &params, &scratch), i);
+    }
+    /* A mask of all tokens changes nothing. */
+    free(logits);
+    logits = random_logits(VOCABULARY, 4);
+    memset(mask, 0xff, sizeof mask);
+    plain_params = params;
+    plain_params.mask = NULL;
+    for (params.position = 0; params.position < 500; params.position++) {
+        plain_params.position = params.position;
+        assert_int_equal(sample_draw(logits, &params, &scratch),
+                         sample_draw(logits, &plain_params, &scratch));
+    }
+    free(logits);
+    free(scratch.logits);
+}
+
 /* Any bits in the logits and any parameters give a token of the vocabulary, and NaN is never it
  * while something else can be drawn. */
 static void test_broken_logits_do_no_harm(void **state)
@@ -443,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_a_draw_depends_on_its_key_alone),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_banned_tokens_are_never_drawn),
+        cmocka_unit_test(test_only_tokens_of_the_mask_are_drawn),
         cmocka_unit_test(test_broken_logits_do_no_harm),
         cmocka_unit_test(test_log_sum),
         cmocka_unit_test(test_rank_and_top),

@@ -567,6 +567,59 @@ static void forced_text_goes_as_far_as_there_is_one_way(void **state)
                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
 }
 
+static void expect_jump(const struct vocabulary_trie *trie, const char *source, const char *before,
+                        uint32_t least, uint32_t room, const char *expected)
+{
+    struct constraint *constraint = constraint_gbnf(source, trie, NULL);
+    struct constraint_state *one = state_at(constraint, before, strlen(before));
+    struct constraint_state *other = state_at(constraint, before, strlen(before));
+    char text[64] = "";
+    int32_t tokens[16];
+    int count = constraint_state_jump(one, least, tokens, room, NULL);
+    uint32_t words[WORDS], other_words[WORDS];
+
+    assert_in_range(count, 0, room);
+    for (int i = 0; i < count; i++) {
+        size_t bytes;
+        const char *piece = constraint_token_text(constraint, tokens[i], &bytes);
+
+        memcpy(text + strlen(text), piece, bytes);
+        if (i + 1 < count)
+            text[strlen(text)] = '|'; /* the rest is zeros */
+        assert_int_equal(constraint_state_token(other, tokens[i], NULL), 1);
+    }
+    assert_string_equal(text, expected);
+    /* It has moved as one that takes the tokens. */
+    assert_int_equal(constraint_state_mask(one, words, WORDS, NULL),
+                     constraint_state_mask(other, other_words, WORDS, NULL));
+    assert_memory_equal(words, other_words, sizeof words);
+    constraint_state_close(one);
+    constraint_state_close(other);
+    constraint_close(constraint);
+}
+
+static void jumps_take_the_longest_tokens_but_the_last(void **state)
+{
+    static const char *const texts[] = {"a", "b", "c", "ab", "abca", "bc", " ", "\xc3", "\xa9"};
+    enum { COUNT = sizeof texts / sizeof *texts };
+    struct vocabulary_token tokens[COUNT];
+    struct vocabulary_trie *trie;
+
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        tokens[i] = (struct vocabulary_token){texts[i], strlen(texts[i])};
+    assert_int_equal(vocabulary_trie_open(tokens, COUNT, NULL, 0, &trie, NULL), 0);
+    expect_jump(trie, "root ::= \"abcabcab\" [ab]", "", 1, 16, "abca|bc");
+    expect_jump(trie, "root ::= \"abcabcab\" [ab]", "", 1, 1, "abca");
+    expect_jump(trie, "root ::= \"abcabcab\" [ab]", "", 3, 16, "");
+    expect_jump(trie, "root ::= \"abcabcab\" [ab]", "a", 1, 16, "bc|ab|c");
+    expect_jump(trie, "root ::= [ab] \"abc\"", "", 1, 16, "");
+    expect_jump(trie, "root ::= \"Ã©Ã©\" [ab]", "", 1, 16, "\xc3|\xa9|\xc3");
+    expect_jump(trie, "root ::= \"a b\"", "", 1, 16, "a| ");
+    expect_jump(trie, "root ::= \"abxa\" [ab]", "", 1, 16, "ab"); /* no token has an x */
+    vocabulary_trie_close(trie);
+}
+
 /* ---- memory ---- */
 
 /* A text that leads to ever new places, far more than fit. */
@@ -659,6 +712,7 @@ int main(void)
         cmocka_unit_test(nothing_follows_the_end),
         cmocka_unit_test(threads_share_a_constraint),
         cmocka_unit_test(forced_text_goes_as_far_as_there_is_one_way),
+        cmocka_unit_test(jumps_take_the_longest_tokens_but_the_last),
         cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(every_allocation_may_fail),
     };
