@@ -5,9 +5,9 @@
  *     engine_complete() -> step N     that the host does not know yet
  *     engine_submit(batch N+2) ...
  *
- * One thread (the scheduler's) calls everything here except engine_limits() and engine_mask(). A device error is
- * sticky: once a call returned E_DEVICE every later one does, and the engine looks at nothing that
- * it was lent any more. */
+ * One thread (the scheduler's) calls everything here except engine_limits() and engine_mask(). A
+ * device error is sticky: once a call returned E_DEVICE every later one does, and the engine looks
+ * at nothing that it was lent any more. */
 #ifndef WEFT_ENGINE_H
 #define WEFT_ENGINE_H
 

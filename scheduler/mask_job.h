@@ -1,7 +1,7 @@
 /* mask_job.h -- which tokens an answer's grammar allows next: what a mask thread works out.
  *
  *     token learnt --> the state takes it --> must the answer end?    -> ended
- *                                             must text follow?       -> jump: tokens without a draw
+ *                                             must text follow?       -> jump: undrawn tokens
  *                                             else, and behind those  -> the row's mask
  *
  * The mask goes straight to where the step reads it that runs meanwhile (engine.h, struct

@@ -66,6 +66,8 @@ static void leave(struct scheduler *scheduler, struct sequence *sequence)
     sequence->state = SEQUENCE_LEAVING;
     sequence->ended = true;
     sequence->held = false;
+    sequence->token_count -= sequence->unsent; /* nobody will hear of them */
+    sequence->unsent = 0;
     sequence->preempted = false;
     sequence_leave_group(sequence);
     if (!sequence->started) { /* it leaves the queue without having been admitted */

@@ -78,8 +78,8 @@ int constraint_state_forced(struct constraint_state *state, char *bytes, size_t 
                             struct fault *fault);
 
 /* Takes text that must follow, as tokens: the longest first, at most `room`, and leaves the last of
- * them to be drawn. One step, as constraint_state_bytes(). Fewer than `least` are not taken. Returns
- * their count, 0, or a fault. */
+ * them to be drawn. One step, as constraint_state_bytes(). Fewer than `least` are not taken.
+ * Returns their count, 0, or a fault. */
 int constraint_state_jump(struct constraint_state *state, uint32_t least, int32_t *tokens,
                           uint32_t room, struct fault *fault);
 /* The bytes of a text token, the vocabulary's; 0 bytes for every other. No lock is taken. */

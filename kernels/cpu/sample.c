@@ -128,8 +128,8 @@ static void apply_mask(float *logits, uint32_t vocabulary, const uint32_t *mask)
     }
 }
 
-/* The row after bias, penalties, bans and mask: the caller's own where none applies, else a copy in the
- * scratch. */
+/* The row after bias, penalties, bans and mask: the caller's own where none applies, else a copy in
+ * the scratch. */
 static const float *process(const float *logits, const struct sample_params *params,
                             struct sample_scratch *scratch)
 {

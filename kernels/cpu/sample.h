@@ -4,9 +4,9 @@
  * Pure arithmetic on one row in the caller's scratch memory; many rows run on as many threads at
  * once. Processors and their order are those of engine/batch.h's `struct sampling`; definitions:
  * bias is added; repetition r divides a positive logit and multiplies another, for tokens of prompt
- * or answer; frequency and presence subtract count x frequency + presence for generated tokens; then
- * tokens that are banned or not in the mask are as if their logit were -infinity; the
- * filters (top_k, top_p, min_p, typical_p) each work on the renormalised result of the one before.
+ * or answer; frequency and presence subtract count x frequency + presence for generated tokens;
+ * tokens that are banned, or not in the mask, are as if their logit were -infinity; the filters
+ * (top_k, top_p, min_p, typical_p) each work on the renormalised result of the one before.
  *
  * The random number is a pure function of (seed, stream, position): Philox 4x32-10 (Salmon et al.,
  * SC11). */

@@ -2,9 +2,9 @@
  * checks everything that batch.h demands, and answers as the null device does.
  *
  * Tokens. A row echoes its prompt, round and round: the token at position p is
- * prompt[(p - prompt_count) mod prompt_count]. It ends by its length or by one of its stop tokens. A
- * masked row draws the first token from there on, round and round, that its mask allows; and the end
- * token where that is allowed and wanted, or alone is.
+ * prompt[(p - prompt_count) mod prompt_count]. It ends by its length or by one of its stop tokens.
+ * A masked row draws the first token from there on, round and round, that its mask allows; and the
+ * end token where that is allowed and wanted, or alone is.
  *
  * Memory. A page's slot for position p holds a hash of the row's tokens 0 .. p, as a real key and
  * value depend on all before them. Whoever computes a token looks at all slots before it, so a page
