@@ -2,13 +2,12 @@
  * tokenizer.
  *
  *     {"text":"Hi","add_special_tokens":true,"specials_as_text":false}  ->  {"ids":[1,19556]}
- *     {"ids":[1,19556],"skip_special_tokens":false}  ->  {"text":"<|im_start|>Hi"}
+ *     {"ids":[1,19556],"skip_special_tokens":false}
+ *                                 ->  {"text":"<|im_start|>Hi","pieces_hex":["3c...","4869"]}
  *
- * Only the file's metadata is read, so a GGUF without tensors will do. */
+ * Only the tokenizer's files are read: a folder with one will do, or a GGUF without tensors. */
 #include <inttypes.h>
 
-#include "engine/gguf.h"
-#include "engine/text/detok.h"
 #include "engine/text/tokenizer.h"
 #include "server/commands.h"
 #include "server/json_lines.h"
@@ -69,13 +68,49 @@ static int read_id(const struct job *job, const json_t *ids, size_t index, int32
     return 0;
 }
 
+static void put_piece(void *data, const char *bytes, size_t count)
+{
+    static const char digits[] = "0123456789abcdef";
+    struct buf *pieces = data;
+
+    buf_text(pieces, pieces->bytes > 0 ? ",\"" : "\"");
+    for (size_t i = 0; i < count; i++) {
+        buf_byte(pieces, digits[(uint8_t)bytes[i] >> 4]);
+        buf_byte(pieces, digits[bytes[i] & 15]);
+    }
+    buf_byte(pieces, '"');
+}
+
+static int decode(const struct job *job, const struct tokens *tokens, bool skip_special,
+                  struct buf *answer, struct fault *fault)
+{
+    struct buf text, pieces;
+    int r = 0;
+
+    buf_init(&text, TEXT_BYTES_MAX);
+    buf_init(&pieces, 4 * (size_t)TEXT_BYTES_MAX);
+    tokenizer_decode(job->tokenizer, tokens->ids, tokens->count, skip_special, &text, put_piece,
+                     &pieces);
+    if (buf_failed(&text) || buf_failed(&pieces)) {
+        r = fault_set(fault, E_TOO_LARGE, "The text has more than %d bytes", TEXT_BYTES_MAX);
+    } else {
+        buf_text(answer, "{\"text\":");
+        buf_json_string(answer, buf_string(&text), text.bytes);
+        buf_text(answer, ",\"pieces_hex\":[");
+        buf_put(answer, buf_string(&pieces), pieces.bytes);
+        buf_text(answer, "]}");
+    }
+    buf_fini(&text);
+    buf_fini(&pieces);
+    return r;
+}
+
 static int detokenize_line(void *data, const json_t *object, struct buf *answer,
                            struct fault *fault)
 {
     const struct job *job = data;
     bool skip_special = false;
-    struct detok detok;
-    struct buf text;
+    struct tokens tokens;
     json_t *ids;
     int r;
 
@@ -84,44 +119,33 @@ static int detokenize_line(void *data, const json_t *object, struct buf *answer,
         return fault_field(fault, E_INVALID, "ids", "'ids' is missing");
     if (r < 0 || (r = json_get_bool(object, "", "skip_special_tokens", &skip_special, fault)) < 0)
         return r;
-    buf_init(&text, TEXT_BYTES_MAX);
-    detok_init(&detok, job->tokenizer, skip_special);
+    tokens_init(&tokens, IDS_MAX);
     r = 0;
     for (size_t i = 0; r == 0 && i < json_array_size(ids); i++) {
         int32_t id = 0;
 
         r = read_id(job, ids, i, &id, fault);
-        if (r == 0)
-            detok_feed(&detok, id, &text);
+        if (r == 0 && tokens_put(&tokens, id) < 0)
+            r = fault_set(fault, E_TOO_LARGE, "There are more than %d tokens", IDS_MAX);
     }
-    detok_flush(&detok, &text);
-    if (r == 0 && buf_failed(&text))
-        r = fault_set(fault, E_TOO_LARGE, "The text has more than %d bytes", TEXT_BYTES_MAX);
-    if (r == 0) {
-        buf_text(answer, "{\"text\":");
-        buf_json_string(answer, buf_string(&text), text.bytes);
-        buf_byte(answer, '}');
-    }
-    buf_fini(&text);
+    if (r == 0)
+        r = decode(job, &tokens, skip_special, answer, fault);
+    tokens_fini(&tokens);
     return r;
 }
 
 static int run(const struct config *config, json_line_handler *handler, struct fault *fault)
 {
     struct tokenizer *tokenizer = NULL;
-    struct gguf *file = NULL;
     char path[PATH_BYTES_MAX];
     int r;
 
     r = startup_model_path(config, path, sizeof path, fault);
     if (r == 0)
-        r = gguf_open(path, &file, fault);
-    if (r == 0)
-        r = tokenizer_open_gguf(file, &tokenizer, fault);
+        r = tokenizer_open_path(path, &tokenizer, fault);
     if (r == 0)
         r = json_lines_run(handler, &(struct job){.config = config, .tokenizer = tokenizer}, fault);
     tokenizer_close(tokenizer);
-    gguf_close(file);
     return r;
 }
 

@@ -35,7 +35,7 @@ static int answer_json(void *data, const char *line, size_t bytes, struct buf *a
 {
     const struct json_job *job = data;
     json_t *object = NULL;
-    int r = json_parse(line, bytes, &object, fault);
+    int r = json_parse_with_nul(line, bytes, &object, fault);
 
     if (r < 0)
         return r;

@@ -92,6 +92,11 @@ int json_parse_unique(const char *text, size_t bytes, json_t **ret_value, struct
     return parse(text, bytes, JSON_REJECT_DUPLICATES, ret_value, fault);
 }
 
+int json_parse_with_nul(const char *text, size_t bytes, json_t **ret_value, struct fault *fault)
+{
+    return parse(text, bytes, JSON_ALLOW_NUL, ret_value, fault);
+}
+
 static const char *type_name(const json_t *value)
 {
     switch (json_typeof(value)) {

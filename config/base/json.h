@@ -22,6 +22,9 @@ int json_parse(const char *text, size_t bytes, json_t **ret_value, struct fault 
  * differ on which one counts. */
 int json_parse_unique(const char *text, size_t bytes, json_t **ret_value, struct fault *fault);
 
+/* The same, and strings may hold NULs. */
+int json_parse_with_nul(const char *text, size_t bytes, json_t **ret_value, struct fault *fault);
+
 /* Fields of an object. All return 1 with the value, 0 when the field is absent or null (the out
  * parameter is untouched), or E_INVALID with the field named in the fault. `path` is put before
  * the key in messages ("stream_options."), "" at the top. */
@@ -31,7 +34,7 @@ int json_get_real(const json_t *object, const char *path, const char *key, doubl
                   double *ret_value, struct fault *fault);
 int json_get_bool(const json_t *object, const char *path, const char *key, bool *ret_value,
                   struct fault *fault);
-/* The text is lent by the tree and may hold no NUL. */
+/* The text is lent by the tree and holds no NUL, unless json_parse_with_nul() read it. */
 int json_get_string(const json_t *object, const char *path, const char *key, const char **ret_text,
                     size_t *ret_bytes, struct fault *fault);
 int json_get_object(const json_t *object, const char *path, const char *key, json_t **ret_value,

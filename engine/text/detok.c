@@ -39,12 +39,19 @@ static size_t put_whole(const char *bytes, size_t count, struct buf *text)
 
 void detok_feed(struct detok *detok, int32_t token, struct buf *text)
 {
-    size_t count, used = 0;
     const char *piece;
+    size_t count;
 
     if (detok->skip_special && tokenizer_is_special(detok->tokenizer, token))
         return;
     piece = tokenizer_piece(detok->tokenizer, token, &count);
+    detok_feed_bytes(detok, piece, count, text);
+}
+
+void detok_feed_bytes(struct detok *detok, const char *piece, size_t count, struct buf *text)
+{
+    size_t used = 0;
+
     /* First what waits, a byte at a time until it is settled; then the piece where it lies. */
     while (detok->pending_bytes > 0 && used < count) {
         size_t left;

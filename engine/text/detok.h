@@ -22,6 +22,8 @@ struct detok {
 void detok_init(struct detok *detok, const struct tokenizer *tokenizer, bool skip_special);
 /* Appends what can be shown now to `text`. */
 void detok_feed(struct detok *detok, int32_t token, struct buf *text);
+/* The same for bytes that stand for a token. */
+void detok_feed_bytes(struct detok *detok, const char *piece, size_t count, struct buf *text);
 void detok_flush(struct detok *detok, struct buf *text);
 /* The text of one token alone, ill-formed parts as U+FFFD: for log-probability entries. */
 void detok_piece(const struct tokenizer *tokenizer, int32_t token, struct buf *text);

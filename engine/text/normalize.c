@@ -11,12 +11,21 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { DECOMPOSED_MAX = 4, MARK_CLASSES = 256 };
+/* U+FDFA decomposes to 18 characters, more than any other. */
+enum { DECOMPOSED_MAX = 18, MARK_CLASSES = 256 };
 
-bool nfc_is_plain(const char *text, size_t bytes)
+static bool is_compatible(enum normalization form)
 {
+    return form == FORM_KC || form == FORM_KD;
+}
+
+/* Nothing below U+0300 changes in form C, nothing below U+0080 in any. */
+bool normalize_is_plain(enum normalization form, const char *text, size_t bytes)
+{
+    uint8_t first = form == FORM_C ? 0xcc : 0x80;
+
     for (size_t i = 0; i < bytes; i++)
-        if ((uint8_t)text[i] >= 0xcc) /* the first byte of U+0300 */
+        if ((uint8_t)text[i] >= first)
             return false;
     return true;
 }
@@ -54,9 +63,14 @@ static void order_marks(int32_t *text, size_t count, int32_t *spare)
 }
 
 /* Returns how many characters were written. No canonical decomposition has more characters than
- * twice the bytes of what it replaces (two bytes become three at most, three become four). */
-static size_t decompose(const char *text, size_t bytes, int32_t *ret_characters)
+ * twice the bytes of what it replaces (two bytes become three at most, three become four), no other
+ * more than six times. */
+static size_t decompose(enum normalization form, const char *text, size_t bytes,
+                        int32_t *ret_characters)
 {
+    const utf8proc_option_t options =
+        (utf8proc_option_t)(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
+                            (is_compatible(form) ? UTF8PROC_COMPAT : 0));
     size_t used = 0;
 
     for (size_t at = 0; at < bytes;) {
@@ -68,8 +82,8 @@ static size_t decompose(const char *text, size_t bytes, int32_t *ret_characters)
 
         if (taken <= 0)
             break; /* not well-formed: against the contract */
-        count = utf8proc_decompose_char(character, ret_characters + used, DECOMPOSED_MAX,
-                                        UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
+        count = utf8proc_decompose_char(character, ret_characters + used, DECOMPOSED_MAX, options,
+                                        &boundary);
         if (count <= 0 || count > DECOMPOSED_MAX) {
             ret_characters[used] = character;
             count = 1;
@@ -80,21 +94,23 @@ static size_t decompose(const char *text, size_t bytes, int32_t *ret_characters)
     return used;
 }
 
-int nfc_append(struct buf *ret_text, const char *text, size_t bytes)
+int normalize_append(enum normalization form, struct buf *ret_text, const char *text, size_t bytes)
 {
-    int32_t *characters = malloc((2 * bytes + DECOMPOSED_MAX) * sizeof *characters);
+    size_t room = (is_compatible(form) ? 6 : 2) * bytes + DECOMPOSED_MAX;
+    int32_t *characters = malloc(room * sizeof *characters);
     int32_t *spare = NULL;
     ssize_t count;
     int r = -ENOMEM;
 
     if (!characters)
         goto out;
-    count = (ssize_t)decompose(text, bytes, characters);
+    count = (ssize_t)decompose(form, text, bytes, characters);
     spare = malloc(((size_t)count + 1) * sizeof *spare);
     if (!spare)
         goto out;
     order_marks(characters, (size_t)count, spare);
-    count = utf8proc_normalize_utf32(characters, count, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    if (form == FORM_C || form == FORM_KC)
+        count = utf8proc_normalize_utf32(characters, count, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     for (ssize_t i = 0; i < count; i++) {
         uint8_t encoded[4];
 

@@ -1,4 +1,4 @@
-/* normalize.h -- Unicode normalization form C, in time that no text can make quadratic.
+/* normalize.h -- Unicode's normalization forms, in time that no text can make quadratic.
  *
  * Pure functions. */
 #ifndef WEFT_NORMALIZE_H
@@ -9,9 +9,12 @@
 
 #include "config/base/buf.h"
 
-/* true: certainly in form C already (nothing at or above U+0300). */
-bool nfc_is_plain(const char *text, size_t bytes);
-/* Appends form C of well-formed UTF-8, which is at most three times as long. 0 or -ENOMEM. */
-int nfc_append(struct buf *ret_text, const char *text, size_t bytes);
+enum normalization { FORM_C, FORM_D, FORM_KC, FORM_KD };
+
+/* true: certainly in this form already. */
+bool normalize_is_plain(enum normalization form, const char *text, size_t bytes);
+/* Appends this form of well-formed UTF-8: at most three times as long for C and D, eleven times for
+ * the others. 0 or -ENOMEM. */
+int normalize_append(enum normalization form, struct buf *ret_text, const char *text, size_t bytes);
 
 #endif

@@ -1,128 +1,41 @@
-/* pretokenizer.c -- see pretokenizer.h. The patterns are the published ones, rewritten in two ways.
- *
- * \s is spelled out as Unicode's White_Space: PCRE2's own has U+180E besides. A last
- * alternative such as \s+ that only takes what is left over is not needed: what lies between
- * matches is a piece too. */
-#define PCRE2_CODE_UNIT_WIDTH 8
+/* pretokenizer.c -- see pretokenizer.h. */
 #include "engine/text/pretokenizer.h"
 
-#include <pcre2.h>
-#include <stdint.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/base/buf.h"
 #include "config/base/utf8.h"
 
-enum { STAGES_MAX = 5, MATCH_LIMIT = 10 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
+enum { STAGES_MAX = 32, STAGE_TEXT_BYTES_MAX = 256 };
 
-#define SPACE                                                                                   \
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
-    "\\x{205f}\\x{3000}"
-#define S    "[" SPACE "]"
-#define NOTS "[^" SPACE "]"
+enum stage_kind { STAGE_SPLIT, STAGE_PREPEND, STAGE_REPLACE };
 
-#define GPT2 \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" S "+(?!" NOTS ")"
-#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-/* Llama 3 and Qwen differ in how many digits stay together. */
-#define WORDS(digits)                                                  \
-    CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE \
-                "\\p{L}\\p{N}]+[\\r\\n]*|" S "*[\\r\\n]+|" S "+(?!" NOTS ")"
-
-static const struct row {
-    const char *name;
-    struct pretokenizer_traits traits;
-    const char *stages[STAGES_MAX];
-} rows[] = {
-    {"default", {0}, {GPT2}},
-    {"gpt-2", {0}, {GPT2}},
-    {"smollm", {0}, {"\\p{N}", GPT2}},
-    {"qwen2", {.nfc = true}, {WORDS("\\p{N}")}},
-    {"llama-bpe", {.whole_pieces = true, .adds_bos = true}, {WORDS("\\p{N}{1,3}")}},
-    {"falcon", {0}, {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]"}},
-    {"deepseek-coder",
-     {0},
-     {"[\\r\\n]", S "?\\p{L}+", S "?\\p{P}+",
-      "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}"}},
+struct stage {
+    enum stage_kind kind;
+    struct pattern *pattern; /* split */
+    enum split_behaviour behaviour;
+    bool invert;
+    enum prepend_when when; /* prepend */
+    char from;              /* replace */
+    char text[STAGE_TEXT_BYTES_MAX];
+    size_t text_bytes;
 };
-enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 struct pretokenizer {
-    const struct row *row;
     size_t stage_count;
-    pcre2_code *stages[STAGES_MAX];
-    pcre2_match_context *limits;
+    struct stage stages[STAGES_MAX];
 };
 
-static int unknown_name(struct gguf_string name, struct fault *fault)
+/* ---- making ---- */
+
+int pretokenizer_open(struct pretokenizer **ret_pretokenizer, struct fault *fault)
 {
-    char printable[64], list[256] = "";
-    size_t used = 0;
+    struct pretokenizer *pretokenizer = calloc(1, sizeof *pretokenizer);
 
-    gguf_string_print(name, printable, sizeof printable);
-    for (size_t i = 0; i < ROW_COUNT; i++) {
-        size_t bytes = strlen(rows[i].name);
-
-        if (used + bytes + 3 > sizeof list)
-            break;
-        if (i > 0) {
-            memcpy(list + used, ", ", 2);
-            used += 2;
-        }
-        memcpy(list + used, rows[i].name, bytes + 1);
-        used += bytes;
-    }
-    return fault_set(fault, E_UNSUPPORTED,
-                     "pre-tokenizer '%s' is not supported by this version (it knows %s)", printable,
-                     list);
-}
-
-static int compile(struct pretokenizer *pretokenizer, struct fault *fault)
-{
-    pretokenizer->limits = pcre2_match_context_create(NULL);
-    if (!pretokenizer->limits)
-        return fault_set(fault, E_MEMORY, "out of memory for a pre-tokenizer");
-    pcre2_set_match_limit(pretokenizer->limits, MATCH_LIMIT);
-    pcre2_set_heap_limit(pretokenizer->limits, HEAP_LIMIT_KIB);
-    for (size_t i = 0; i < STAGES_MAX && pretokenizer->row->stages[i]; i++) {
-        const char *pattern = pretokenizer->row->stages[i];
-        PCRE2_SIZE offset;
-        int error;
-
-        pretokenizer->stages[i] = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                                                PCRE2_UTF | PCRE2_UCP, &error, &offset, NULL);
-        if (!pretokenizer->stages[i])
-            return fault_set(fault, E_UNSUPPORTED,
-                             "the PCRE2 library here cannot compile the pattern of '%s' (error %d)",
-                             pretokenizer->row->name, error);
-        /* Where machine code may not be made, matching interprets: the same, slower. */
-        (void)pcre2_jit_compile(pretokenizer->stages[i], PCRE2_JIT_COMPLETE);
-        pretokenizer->stage_count++;
-    }
-    return 0;
-}
-
-int pretokenizer_open(struct gguf_string name, struct pretokenizer **ret_pretokenizer,
-                      struct fault *fault)
-{
-    struct pretokenizer *pretokenizer;
-    const struct row *row = NULL;
-    int r;
-
-    for (size_t i = 0; i < ROW_COUNT; i++)
-        if (strlen(rows[i].name) == name.bytes && memcmp(rows[i].name, name.text, name.bytes) == 0)
-            row = &rows[i];
-    if (!row)
-        return unknown_name(name, fault);
-    pretokenizer = calloc(1, sizeof *pretokenizer);
     if (!pretokenizer)
         return fault_set(fault, E_MEMORY, "out of memory for a pre-tokenizer");
-    pretokenizer->row = row;
-    r = compile(pretokenizer, fault);
-    if (r < 0) {
-        pretokenizer_close(pretokenizer);
-        return r;
-    }
     *ret_pretokenizer = pretokenizer;
     return 0;
 }
@@ -131,86 +44,263 @@ void pretokenizer_close(struct pretokenizer *pretokenizer)
 {
     if (!pretokenizer)
         return;
-    for (size_t i = 0; i < STAGES_MAX; i++)
-        pcre2_code_free(pretokenizer->stages[i]);
-    pcre2_match_context_free(pretokenizer->limits);
+    for (size_t i = 0; i < pretokenizer->stage_count; i++)
+        pattern_close(pretokenizer->stages[i].pattern);
     free(pretokenizer);
 }
 
-const struct pretokenizer_traits *pretokenizer_traits(const struct pretokenizer *pretokenizer)
+static int add_stage(struct pretokenizer *pretokenizer, const struct stage *stage,
+                     struct fault *fault)
 {
-    return &pretokenizer->row->traits;
+    if (pretokenizer->stage_count == STAGES_MAX)
+        return fault_set(fault, E_TOO_LARGE, "a pre-tokenizer of more than %d stages", STAGES_MAX);
+    pretokenizer->stages[pretokenizer->stage_count++] = *stage;
+    return 0;
+}
+
+int pretokenizer_add_split(struct pretokenizer *pretokenizer, const struct split_rule *rule,
+                           struct fault *fault)
+{
+    struct stage stage = {
+        .kind = STAGE_SPLIT, .behaviour = rule->behaviour, .invert = rule->invert};
+    int r = pattern_open(rule->pattern, rule->bytes, rule->literal, &stage.pattern, fault);
+
+    if (r < 0)
+        return r;
+    r = add_stage(pretokenizer, &stage, fault);
+    if (r < 0)
+        pattern_close(stage.pattern);
+    return r;
+}
+
+static int add_text_stage(struct pretokenizer *pretokenizer, struct stage *stage, const char *text,
+                          struct fault *fault)
+{
+    stage->text_bytes = strlen(text);
+    if (stage->text_bytes >= STAGE_TEXT_BYTES_MAX)
+        return fault_set(fault, E_TOO_LARGE, "a pre-tokenizer with a text of %zu bytes",
+                         stage->text_bytes);
+    memcpy(stage->text, text, stage->text_bytes);
+    return add_stage(pretokenizer, stage, fault);
+}
+
+int pretokenizer_add_prepend(struct pretokenizer *pretokenizer, const char *text,
+                             enum prepend_when when, struct fault *fault)
+{
+    struct stage stage = {.kind = STAGE_PREPEND, .when = when};
+
+    return add_text_stage(pretokenizer, &stage, text, fault);
+}
+
+int pretokenizer_add_replace(struct pretokenizer *pretokenizer, char from, const char *to,
+                             struct fault *fault)
+{
+    struct stage stage = {.kind = STAGE_REPLACE, .from = from};
+
+    return add_text_stage(pretokenizer, &stage, to, fault);
+}
+
+/* ---- cutting ---- */
+
+void pretokenizer_work_init(struct pretokenizer_work *work)
+{
+    *work = (struct pretokenizer_work){0};
+}
+
+void pretokenizer_work_fini(struct pretokenizer_work *work)
+{
+    pattern_work_close(work->pattern);
+    pretokenizer_work_init(work);
 }
 
 /* One call of pretokenizer_split(). */
-struct split {
+struct cutting {
     const struct pretokenizer *pretokenizer;
-    pcre2_match_data *matches[STAGES_MAX];
-    int (*piece)(void *data, const char *text, size_t bytes);
+    struct pattern_work *work;
+    pretokenizer_piece *piece;
     void *data;
     struct fault *fault;
 };
 
-/* Where the next match of a stage lies. 1, or 0 when there is none, or a negative code. */
-static int next_match(struct split *split, size_t stage, const char *text, size_t bytes,
-                      size_t from, size_t *ret_start, size_t *ret_end)
-{
-    const PCRE2_SIZE *span;
-    int r;
+struct span {
+    size_t start;
+    size_t end;
+};
 
-    r = pcre2_match(split->pretokenizer->stages[stage], (PCRE2_SPTR)text, bytes, from,
-                    PCRE2_NO_UTF_CHECK, split->matches[stage], split->pretokenizer->limits);
-    if (r == PCRE2_ERROR_NOMATCH)
+/* What a stage has found so far and not handed on: a span that may still grow. */
+struct splitting {
+    struct cutting *cutting;
+    size_t stage;
+    const char *text;
+    bool first; /* the text is the start of the whole text */
+    struct span held;
+    bool holds;
+    bool last_matched;
+};
+
+static int cut(struct cutting *cutting, size_t stage, const char *text, size_t bytes, bool first);
+
+static int hand_on(struct splitting *splitting, struct span span)
+{
+    if (span.end == span.start)
         return 0;
-    if (r == PCRE2_ERROR_NOMEMORY)
-        return fault_set(split->fault, E_MEMORY, "out of memory while splitting a text");
-    if (r < 0)
-        return fault_set(split->fault, E_TOO_LARGE,
-                         "the text takes too long to split into words (PCRE2 error %d)", r);
-    span = pcre2_get_ovector_pointer(split->matches[stage]);
-    *ret_start = span[0];
-    *ret_end = span[1];
-    /* No pattern of the table matches nothing; if one did we would stand still. */
-    return span[1] > span[0] ? 1 : 0;
+    return cut(splitting->cutting, splitting->stage + 1, splitting->text + span.start,
+               span.end - span.start, splitting->first && span.start == 0);
 }
 
-static int split_stage(struct split *split, size_t stage, const char *text, size_t bytes)
+static int release(struct splitting *splitting)
 {
-    size_t at = 0;
-
-    if (stage == split->pretokenizer->stage_count)
-        return split->piece(split->data, text, bytes);
-    while (at < bytes) {
-        size_t start = bytes, end = bytes;
-        int r = next_match(split, stage, text, bytes, at, &start, &end);
-
-        if (r >= 0 && start > at)
-            r = split_stage(split, stage + 1, text + at, start - at);
-        if (r >= 0 && end > start)
-            r = split_stage(split, stage + 1, text + start, end - start);
-        if (r < 0)
-            return r;
-        at = end;
-    }
-    return 0;
+    if (!splitting->holds)
+        return 0;
+    splitting->holds = false;
+    return hand_on(splitting, splitting->held);
 }
 
-int pretokenizer_split(const struct pretokenizer *pretokenizer, const char *text, size_t bytes,
-                       int (*piece)(void *data, const char *text, size_t bytes), void *data,
-                       struct fault *fault)
+/* Holds `span`, joined to what is held or after handing that on. */
+static int hold(struct splitting *splitting, struct span span, bool join)
 {
-    struct split split = {
-        .pretokenizer = pretokenizer, .piece = piece, .data = data, .fault = fault};
     int r = 0;
 
-    for (size_t i = 0; i < pretokenizer->stage_count; i++) {
-        split.matches[i] = pcre2_match_data_create(1, NULL);
-        if (!split.matches[i])
-            r = fault_set(fault, E_MEMORY, "out of memory while splitting a text");
+    if (join && splitting->holds) {
+        splitting->held.end = span.end;
+        return 0;
     }
-    if (r == 0)
-        r = split_stage(&split, 0, text, bytes);
-    for (size_t i = 0; i < pretokenizer->stage_count; i++)
-        pcre2_match_data_free(split.matches[i]);
+    r = release(splitting);
+    splitting->held = span;
+    splitting->holds = true;
     return r;
+}
+
+/* The next span in the text, a match or what lies between two. */
+static int take_span(struct splitting *splitting, struct span span, bool matched)
+{
+    const struct stage *stage = &splitting->cutting->pretokenizer->stages[splitting->stage];
+    bool last_matched = splitting->last_matched;
+
+    matched = matched != stage->invert;
+    splitting->last_matched = matched;
+    switch (stage->behaviour) {
+    case SPLIT_ISOLATED:
+        break;
+    case SPLIT_REMOVED:
+        return matched ? 0 : hand_on(splitting, span);
+    case SPLIT_TO_PREVIOUS:
+        return hold(splitting, span, matched && !last_matched);
+    case SPLIT_TO_NEXT:
+        return hold(splitting, span, !matched && last_matched);
+    case SPLIT_CONTIGUOUS:
+        return hold(splitting, span, matched == last_matched);
+    }
+    return hand_on(splitting, span);
+}
+
+static size_t next_character(const char *text, size_t bytes, size_t at)
+{
+    size_t taken;
+
+    if (at >= bytes)
+        return bytes + 1;
+    utf8_next(text + at, bytes - at, &taken, NULL);
+    return at + taken;
+}
+
+static int cut_by_pattern(struct cutting *cutting, size_t stage, const char *text, size_t bytes,
+                          bool first)
+{
+    const struct pattern *pattern = cutting->pretokenizer->stages[stage].pattern;
+    struct splitting splitting = {.cutting = cutting, .stage = stage, .text = text, .first = first};
+    size_t at = 0, from = 0;
+    int r = 0;
+
+    while (from <= bytes) {
+        struct span match;
+
+        r = pattern_next(pattern, cutting->work, text, bytes, from, &match.start, &match.end,
+                         cutting->fault);
+        if (r <= 0)
+            break;
+        r = 0;
+        if (match.end > match.start)
+            from = match.end;
+        else /* an empty match parts its neighbours */
+            from = next_character(text, bytes, match.start);
+        if (match.start > at)
+            r = take_span(&splitting, (struct span){at, match.start}, false);
+        if (r >= 0 && (match.end > match.start || match.start > at))
+            r = take_span(&splitting, match, true);
+        if (r < 0)
+            return r;
+        at = match.end;
+        if (at == bytes)
+            break;
+    }
+    if (r >= 0 && at < bytes)
+        r = take_span(&splitting, (struct span){at, bytes}, false);
+    return r < 0 ? r : release(&splitting);
+}
+
+static bool starts_with(const struct stage *stage, const char *text, size_t bytes)
+{
+    return bytes >= stage->text_bytes && memcmp(text, stage->text, stage->text_bytes) == 0;
+}
+
+/* A stage that changes the text: the next ones see a copy. */
+static int cut_changed(struct cutting *cutting, size_t stage_index, const char *text, size_t bytes,
+                       bool first)
+{
+    const struct stage *stage = &cutting->pretokenizer->stages[stage_index];
+    struct buf changed;
+    size_t start = 0;
+    int r;
+
+    buf_init(&changed, (stage->text_bytes + 1) * (bytes + 1));
+    if (stage->kind == STAGE_PREPEND) {
+        buf_put(&changed, stage->text, stage->text_bytes);
+    } else {
+        for (size_t i = 0; i < bytes; i++) {
+            if (text[i] != stage->from)
+                continue;
+            buf_put(&changed, text + start, i - start);
+            buf_put(&changed, stage->text, stage->text_bytes);
+            start = i + 1;
+        }
+    }
+    buf_put(&changed, text + start, bytes - start);
+    r = buf_failed(&changed) ? -ENOMEM
+                             : cut(cutting, stage_index + 1, changed.data, changed.bytes, first);
+    buf_fini(&changed);
+    return r;
+}
+
+static int cut(struct cutting *cutting, size_t stage_index, const char *text, size_t bytes,
+               bool first)
+{
+    const struct stage *stage;
+    bool changes;
+
+    if (bytes == 0)
+        return 0;
+    if (stage_index == cutting->pretokenizer->stage_count)
+        return cutting->piece(cutting->data, text, bytes);
+    stage = &cutting->pretokenizer->stages[stage_index];
+    if (stage->kind == STAGE_SPLIT)
+        return cut_by_pattern(cutting, stage_index, text, bytes, first);
+    if (stage->kind == STAGE_PREPEND)
+        changes = !starts_with(stage, text, bytes) && (stage->when == PREPEND_ALWAYS || first);
+    else
+        changes = memchr(text, stage->from, bytes) != NULL;
+    return changes ? cut_changed(cutting, stage_index, text, bytes, first)
+                   : cut(cutting, stage_index + 1, text, bytes, first);
+}
+
+int pretokenizer_split(const struct pretokenizer *pretokenizer, struct pretokenizer_work *work,
+                       const char *text, size_t bytes, bool first, pretokenizer_piece *piece,
+                       void *data, struct fault *fault)
+{
+    struct cutting cutting = {pretokenizer, NULL, piece, data, fault};
+
+    if (!work->pattern && pattern_work_open(&work->pattern) < 0)
+        return -ENOMEM;
+    cutting.work = work->pattern;
+    return cut(&cutting, 0, text, bytes, first);
 }

@@ -4,126 +4,320 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 struct special_node {
     uint32_t first_child; /* 0: none, for the root is nobody's child */
     uint32_t next_sibling;
-    int32_t id; /* the token that ends here, -1: none */
+    uint32_t fail;   /* the node of the longest other suffix of what leads here */
+    uint32_t output; /* the nearest node on the way of `fail` where a token ends; 0: none */
+    uint32_t end;    /* 1 + index into ends of the token that ends here, 0: none */
+    uint16_t depth;
     uint8_t byte;
 };
 
-static bool is_special(const struct vocabulary *vocabulary, uint32_t id)
-{
-    enum token_type type = vocabulary->types[id];
+struct special_end {
+    uint32_t bytes;
+    int32_t id;
+    bool control;
+    bool left_strip;
+    bool right_strip;
+    bool single_word;
+};
 
-    return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
-}
+/* ---- making ---- */
 
 static uint32_t child_of(const struct specials *specials, uint32_t node, uint8_t byte)
 {
-    uint32_t child = specials->nodes[node].first_child;
+    uint32_t child = node == 0 ? specials->children[byte] : specials->nodes[node].first_child;
 
     while (child != 0 && specials->nodes[child].byte != byte)
         child = specials->nodes[child].next_sibling;
     return child;
 }
 
-static void add(struct specials *specials, const char *piece, size_t bytes, int32_t id)
+static uint32_t add_child(struct specials *specials, uint32_t node, uint8_t byte)
+{
+    uint32_t child = specials->node_count++;
+    struct special_node *parent = &specials->nodes[node];
+
+    specials->nodes[child] = (struct special_node){
+        .next_sibling = parent->first_child, .depth = (uint16_t)(parent->depth + 1), .byte = byte};
+    parent->first_child = child;
+    if (node == 0) {
+        specials->nodes[child].next_sibling = 0; /* the table is the root's list */
+        specials->children[byte] = child;
+    }
+    return child;
+}
+
+static void add(struct specials *specials, const struct special *special)
 {
     uint32_t node = 0;
 
-    for (size_t i = 0; i < bytes; i++) {
-        uint32_t child = child_of(specials, node, (uint8_t)piece[i]);
+    for (size_t i = 0; i < special->bytes; i++) {
+        uint8_t byte = (uint8_t)special->text[i];
+        uint32_t child = child_of(specials, node, byte);
 
-        if (child == 0) {
-            child = specials->node_count++;
-            specials->nodes[child] = (struct special_node){
-                .next_sibling = specials->nodes[node].first_child,
-                .id = -1,
-                .byte = (uint8_t)piece[i],
-            };
-            specials->nodes[node].first_child = child;
-        }
-        node = child;
+        node = child != 0 ? child : add_child(specials, node, byte);
     }
-    specials->nodes[node].id = id;
-    specials->starts[(uint8_t)piece[0]] = true;
+    if (specials->nodes[node].end == 0)
+        specials->nodes[node].end = ++specials->end_count;
+    specials->ends[specials->nodes[node].end - 1] = (struct special_end){
+        .bytes = (uint32_t)special->bytes,
+        .id = special->id,
+        .control = special->control,
+        .left_strip = special->left_strip,
+        .right_strip = special->right_strip,
+        .single_word = special->single_word,
+    };
 }
 
-int specials_init(struct specials *specials, const struct vocabulary *vocabulary,
+/* Where reading `byte` leads from `node`. */
+static uint32_t step(const struct specials *specials, uint32_t node, uint8_t byte)
+{
+    for (;;) {
+        uint32_t child = child_of(specials, node, byte);
+
+        if (child != 0 || node == 0)
+            return child;
+        node = specials->nodes[node].fail;
+    }
+}
+
+static void link_child(struct specials *specials, uint32_t parent, uint32_t child)
+{
+    struct special_node *node = &specials->nodes[child];
+    uint32_t fail = parent == 0 ? 0 : step(specials, specials->nodes[parent].fail, node->byte);
+
+    node->fail = fail;
+    node->output = specials->nodes[fail].end != 0 ? fail : specials->nodes[fail].output;
+}
+
+/* In the order of depth, for a link leads to a node nearer to the root. `queue` has room for all
+ * nodes. */
+static void link_nodes(struct specials *specials, uint32_t *queue)
+{
+    uint32_t head = 0, tail = 0;
+
+    for (int byte = 0; byte < 256; byte++) {
+        if (specials->children[byte] != 0) {
+            link_child(specials, 0, specials->children[byte]);
+            queue[tail++] = specials->children[byte];
+        }
+    }
+    while (head < tail) {
+        uint32_t node = queue[head++];
+
+        for (uint32_t child = specials->nodes[node].first_child; child != 0;
+             child = specials->nodes[child].next_sibling) {
+            link_child(specials, node, child);
+            queue[tail++] = child;
+        }
+    }
+}
+
+int specials_init(struct specials *specials, const struct special *list, uint32_t count,
                   struct fault *fault)
 {
-    size_t total = 1, bytes;
+    size_t total = 1;
+    uint32_t *queue;
 
     memset(specials, 0, sizeof *specials);
-    for (uint32_t id = 0; id < vocabulary->count; id++) {
-        if (!is_special(vocabulary, id))
-            continue;
-        vocabulary_piece(vocabulary, (int32_t)id, &bytes);
-        if (bytes > SPECIAL_BYTES_MAX)
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].bytes > SPECIAL_BYTES_MAX)
             return fault_set(fault, E_CORRUPT,
-                             "special token %" PRIu32 " of the vocabulary is %zu bytes long", id,
-                             bytes);
-        total += bytes;
+                             "special token %" PRId32 " of the vocabulary is %zu bytes long",
+                             list[i].id, list[i].bytes);
+        total += list[i].bytes;
     }
+    if (total == 1)
+        return 0;
+    if (total > UINT32_MAX)
+        return fault_set(fault, E_TOO_LARGE, "the special tokens take %zu bytes", total);
     specials->nodes = calloc(total, sizeof *specials->nodes);
-    if (!specials->nodes)
+    specials->ends = calloc(count, sizeof *specials->ends);
+    queue = malloc(total * sizeof *queue);
+    if (!specials->nodes || !specials->ends || !queue) {
+        free(queue);
+        specials_fini(specials);
         return fault_set(fault, E_MEMORY, "out of memory for the special tokens");
-    specials->nodes[0].id = -1;
-    specials->node_count = 1;
-    for (uint32_t id = 0; id < vocabulary->count; id++) {
-        const char *piece = vocabulary_piece(vocabulary, (int32_t)id, &bytes);
-
-        if (is_special(vocabulary, id) && bytes > 0)
-            add(specials, piece, bytes, (int32_t)id);
     }
+    specials->node_count = 1;
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].bytes > 0)
+            add(specials, &list[i]);
+    link_nodes(specials, queue);
+    free(queue);
     return 0;
 }
 
 void specials_fini(struct specials *specials)
 {
     free(specials->nodes);
+    free(specials->ends);
     memset(specials, 0, sizeof *specials);
 }
 
-bool specials_next(const struct specials *specials, const struct vocabulary *vocabulary,
-                   bool user_defined_only, const char *text, size_t bytes, size_t from,
-                   struct special_match *ret_match)
+/* ---- white space and words around a match ---- */
+
+static int32_t character_at(const char *text, size_t bytes, size_t *ret_taken)
 {
-    for (size_t start = from; start < bytes; start++) {
-        struct special_match match = {.start = start, .id = -1};
-        uint32_t node = 0;
+    int32_t character = -1;
+    ssize_t taken = utf8proc_iterate((const uint8_t *)text, (ssize_t)bytes, &character);
 
-        if (!specials->starts[(uint8_t)text[start]])
-            continue;
-        for (size_t at = start; at < bytes; at++) {
-            int32_t id;
+    *ret_taken = taken > 0 ? (size_t)taken : 1;
+    return character;
+}
 
-            node = child_of(specials, node, (uint8_t)text[at]);
-            if (node == 0)
+static size_t character_before(const char *text, size_t at)
+{
+    at--;
+    while (at > 0 && ((uint8_t)text[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+/* Unicode's White_Space. */
+static bool is_space(int32_t c)
+{
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000;
+}
+
+/* A letter, mark, decimal digit or connector (Unicode TR 18, annex C). */
+static bool is_word(int32_t c)
+{
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        return c == 0x200c || c == 0x200d;
+    }
+}
+
+static bool stands_alone(const char *text, size_t bytes, size_t start, size_t end)
+{
+    size_t taken;
+
+    if (start > 0) {
+        size_t before = character_before(text, start);
+
+        if (is_word(character_at(text + before, start - before, &taken)))
+            return false;
+    }
+    return end == bytes || !is_word(character_at(text + end, bytes - end, &taken));
+}
+
+static size_t spaces_before(const char *text, size_t from, size_t start)
+{
+    while (start > from) {
+        size_t before = character_before(text, start), taken;
+
+        if (before < from || !is_space(character_at(text + before, start - before, &taken)))
+            break;
+        start = before;
+    }
+    return start;
+}
+
+static size_t spaces_behind(const char *text, size_t bytes, size_t end)
+{
+    size_t taken;
+
+    while (end < bytes && is_space(character_at(text + end, bytes - end, &taken)))
+        end += taken;
+    return end;
+}
+
+/* ---- looking ---- */
+
+struct found {
+    size_t start;
+    size_t end;
+    const struct special_end *special; /* NULL: nothing yet */
+};
+
+/* The leftmost longest match at or after `from`, whatever its rules. The walk ends where all that
+ * could still come would start behind what was found. */
+static struct found find(const struct specials *specials, const char *text, size_t bytes,
+                         size_t from)
+{
+    struct found found = {0};
+    uint32_t node = 0;
+
+    for (size_t at = from; at < bytes; at++) {
+        const struct special_node *reached;
+        uint32_t ending;
+
+        if (node == 0) {
+            while (at < bytes && specials->children[(uint8_t)text[at]] == 0)
+                at++;
+            if (at == bytes)
                 break;
-            id = specials->nodes[node].id;
-            if (id >= 0 && (!user_defined_only || vocabulary->types[id] == TOKEN_USER_DEFINED)) {
-                match.id = id;
-                match.bytes = at + 1 - start;
-            }
         }
-        if (match.id >= 0) {
-            *ret_match = match;
-            return true;
+        node = step(specials, node, (uint8_t)text[at]);
+        reached = &specials->nodes[node];
+        if (found.special && at + 1 - reached->depth > found.start)
+            break;
+        ending = reached->end != 0 ? node : reached->output;
+        if (ending != 0) {
+            const struct special_end *special = &specials->ends[specials->nodes[ending].end - 1];
+            size_t start = at + 1 - special->bytes;
+
+            if (!found.special || start <= found.start)
+                found = (struct found){start, at + 1, special};
         }
+    }
+    return found;
+}
+
+bool specials_next(const struct specials *specials, bool controls_as_text, const char *text,
+                   size_t bytes, size_t from, struct special_match *ret_match)
+{
+    size_t at = from;
+
+    while (specials->nodes && at < bytes) {
+        struct found found = find(specials, text, bytes, at);
+
+        if (!found.special)
+            break;
+        at = found.end;
+        if ((controls_as_text && found.special->control) ||
+            (found.special->single_word && !stands_alone(text, bytes, found.start, found.end)))
+            continue;
+        ret_match->id = found.special->id;
+        ret_match->start =
+            found.special->left_strip ? spaces_before(text, from, found.start) : found.start;
+        ret_match->end =
+            found.special->right_strip ? spaces_behind(text, bytes, found.end) : found.end;
+        return true;
     }
     return false;
 }
 
 int32_t specials_find(const struct specials *specials, const char *text, size_t bytes)
 {
-    uint32_t node = 0;
+    uint32_t node = 0, end;
 
+    if (!specials->nodes)
+        return -1;
     for (size_t i = 0; i < bytes; i++) {
         node = child_of(specials, node, (uint8_t)text[i]);
         if (node == 0)
             return -1;
     }
-    return specials->nodes[node].id; /* the root's is -1 */
+    end = specials->nodes[node].end; /* the root's is 0 */
+    return end == 0 ? -1 : specials->ends[end - 1].id;
 }

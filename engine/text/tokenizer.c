@@ -1,7 +1,4 @@
-/* tokenizer.c -- see tokenizer.h.
- *
- *     text -> well-formed UTF-8 -> special tokens | stretches of plain text -> bpe or spm -> ids
- */
+/* tokenizer.c -- see tokenizer.h. */
 #include "engine/text/tokenizer.h"
 
 #include <errno.h>
@@ -10,176 +7,19 @@
 
 #include "config/base/buf.h"
 #include "config/base/utf8.h"
-#include "engine/text/merge.h"
-#include "engine/text/specials.h"
-#include "engine/text/tokenizer_bpe.h"
-#include "engine/text/tokenizer_spm.h"
-#include "engine/text/vocabulary.h"
+#include "engine/text/tokenizer_internal.h"
 
-enum { ENDS_MAX = 16, TEXT_BYTES_MAX = 1 << 30 };
+enum { TEXT_BYTES_MAX = 1 << 30 };
 
-struct tokenizer {
-    struct vocabulary vocabulary;
-    struct specials specials;
-    struct bpe *bpe; /* one of the two */
-    struct spm *spm;
-    int32_t bos; /* -1: none */
-    int32_t eos;
-    bool adds_bos;
-    bool adds_eos;
-    uint32_t end_count;
-    int32_t ends[ENDS_MAX];
-};
+/* ---- making ---- */
 
-/* ---- tokens ---- */
-
-void tokens_init(struct tokens *tokens, size_t ceiling)
+int tokenizer_open_empty(struct tokenizer **ret_tokenizer, struct fault *fault)
 {
-    *tokens = (struct tokens){.ceiling = ceiling};
-}
+    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
 
-void tokens_fini(struct tokens *tokens)
-{
-    free(tokens->ids);
-    tokens_init(tokens, tokens->ceiling);
-}
-
-int tokens_put(struct tokens *tokens, int32_t id)
-{
-    if (tokens->count == tokens->ceiling)
-        return E_TOO_LARGE;
-    if (tokens->count == tokens->room) {
-        size_t room = tokens->room > 0 ? tokens->room * 2 : 64;
-        int32_t *ids;
-
-        if (room > tokens->ceiling)
-            room = tokens->ceiling;
-        ids = realloc(tokens->ids, room * sizeof *ids);
-        if (!ids)
-            return -ENOMEM;
-        tokens->ids = ids;
-        tokens->room = room;
-    }
-    tokens->ids[tokens->count++] = id;
-    return 0;
-}
-
-/* ---- opening ---- */
-
-/* An id from the file: 0 when the key is absent (*ret_id stays). */
-static int read_id(const struct tokenizer *tokenizer, const struct gguf *file, const char *key,
-                   int32_t *ret_id, struct fault *fault)
-{
-    uint64_t id;
-    int r = gguf_get_u64(file, key, &id, fault);
-
-    if (r <= 0)
-        return r;
-    if (id >= tokenizer->vocabulary.count)
-        return fault_set(fault, E_CORRUPT, "%s: %s is not a token of the vocabulary",
-                         gguf_path(file), key);
-    *ret_id = (int32_t)id;
-    return 0;
-}
-
-static void add_end(struct tokenizer *tokenizer, int32_t id)
-{
-    for (uint32_t i = 0; i < tokenizer->end_count; i++)
-        if (tokenizer->ends[i] == id)
-            return;
-    if (id >= 0 && tokenizer->end_count < ENDS_MAX)
-        tokenizer->ends[tokenizer->end_count++] = id;
-}
-
-static int read_ends(struct tokenizer *tokenizer, const struct gguf *file, struct fault *fault)
-{
-    static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
-                                       "tokenizer.ggml.eom_token_id"};
-    /* Files often name one end token only, while the model also ends with others. */
-    static const char *const names[] = {
-        "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
-        "<|end_of_text|>", "<end_of_turn>", "<|end|>",    "<|EOT|>",
-    };
-
-    add_end(tokenizer, tokenizer->eos);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int32_t id = -1;
-        int r = read_id(tokenizer, file, keys[i], &id, fault);
-
-        if (r < 0)
-            return r;
-        add_end(tokenizer, id);
-    }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        add_end(tokenizer, tokenizer_find(tokenizer, names[i]));
-    return 0;
-}
-
-static int read_special_ids(struct tokenizer *tokenizer, const struct gguf *file,
-                            struct fault *fault)
-{
-    int r;
-
-    tokenizer->bos = tokenizer->eos = -1;
-    if (tokenizer->spm && tokenizer->vocabulary.count > 2) { /* sentencepiece's own numbers */
-        tokenizer->bos = 1;
-        tokenizer->eos = 2;
-    }
-    tokenizer->adds_bos = tokenizer->spm ? true : bpe_adds_bos(tokenizer->bpe);
-    r = read_id(tokenizer, file, "tokenizer.ggml.bos_token_id", &tokenizer->bos, fault);
-    if (r == 0)
-        r = read_id(tokenizer, file, "tokenizer.ggml.eos_token_id", &tokenizer->eos, fault);
-    if (r == 0)
-        r = gguf_get_bool(file, "tokenizer.ggml.add_bos_token", &tokenizer->adds_bos, fault);
-    if (r >= 0)
-        r = gguf_get_bool(file, "tokenizer.ggml.add_eos_token", &tokenizer->adds_eos, fault);
-    return r < 0 ? r : read_ends(tokenizer, file, fault);
-}
-
-static int read_model(const struct gguf *file, bool *ret_bpe, struct fault *fault)
-{
-    struct gguf_string model = {"", 0};
-    char printable[64];
-    int r = gguf_get_string(file, "tokenizer.ggml.model", &model, fault);
-
-    if (r < 0)
-        return r;
-    if (r == 0)
-        return fault_set(fault, E_UNSUPPORTED, "%s holds no tokenizer", gguf_path(file));
-    *ret_bpe = model.bytes == 4 && memcmp(model.text, "gpt2", 4) == 0;
-    if (*ret_bpe || (model.bytes == 5 && memcmp(model.text, "llama", 5) == 0))
-        return 0;
-    gguf_string_print(model, printable, sizeof printable);
-    return fault_set(fault, E_UNSUPPORTED,
-                     "tokenizer model '%s' is not supported by this version (it knows gpt2, llama)",
-                     printable);
-}
-
-int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenizer,
-                        struct fault *fault)
-{
-    struct tokenizer *tokenizer;
-    bool is_bpe;
-    int r = read_model(file, &is_bpe, fault);
-
-    if (r < 0)
-        return r;
-    tokenizer = calloc(1, sizeof *tokenizer);
     if (!tokenizer)
-        return fault_set(fault, E_MEMORY, "out of memory for the tokenizer of %s", gguf_path(file));
-    r = vocabulary_init_gguf(&tokenizer->vocabulary, file,
-                             is_bpe ? PIECES_BYTE_LEVEL : PIECES_SPACED, fault);
-    if (r == 0)
-        r = specials_init(&tokenizer->specials, &tokenizer->vocabulary, fault);
-    if (r == 0)
-        r = is_bpe ? bpe_open_gguf(file, &tokenizer->vocabulary, &tokenizer->bpe, fault)
-                   : spm_open_gguf(file, &tokenizer->vocabulary, &tokenizer->spm, fault);
-    if (r == 0)
-        r = read_special_ids(tokenizer, file, fault);
-    if (r < 0) {
-        tokenizer_close(tokenizer);
-        return r;
-    }
+        return fault_set(fault, E_MEMORY, "out of memory for a tokenizer");
+    tokenizer->bos = tokenizer->eos = -1;
     *ret_tokenizer = tokenizer;
     return 0;
 }
@@ -188,11 +28,50 @@ void tokenizer_close(struct tokenizer *tokenizer)
 {
     if (!tokenizer)
         return;
-    bpe_close(tokenizer->bpe);
-    spm_close(tokenizer->spm);
+    if (tokenizer->model.close)
+        tokenizer->model.close(tokenizer->model.data);
+    pretokenizer_close(tokenizer->pretokenizer);
+    normalizer_close(tokenizer->normalizer);
     specials_fini(&tokenizer->specials);
+    specials_fini(&tokenizer->normalized_specials);
     vocabulary_fini(&tokenizer->vocabulary);
     free(tokenizer);
+}
+
+void tokenizer_add_end(struct tokenizer *tokenizer, int32_t id)
+{
+    for (uint32_t i = 0; i < tokenizer->end_count; i++)
+        if (tokenizer->ends[i] == id)
+            return;
+    if (id >= 0 && tokenizer->end_count < TOKENIZER_ENDS_MAX)
+        tokenizer->ends[tokenizer->end_count++] = id;
+}
+
+void tokenizer_add_known_ends(struct tokenizer *tokenizer)
+{
+    static const char *const names[] = {
+        "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
+        "<|end_of_text|>", "<end_of_turn>", "<|end|>",    "<|EOT|>",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        tokenizer_add_end(tokenizer, tokenizer_find(tokenizer, names[i]));
+}
+
+static void close_bpe(void *data)
+{
+    bpe_close(data);
+}
+
+static int encode_bpe(const void *data, const char *piece, size_t bytes, struct encode_work *work,
+                      struct tokens *tokens)
+{
+    return bpe_encode(data, piece, bytes, &work->merge, tokens);
+}
+
+void tokenizer_use_bpe(struct tokenizer *tokenizer, struct bpe *bpe)
+{
+    tokenizer->model = (struct token_model){bpe, encode_bpe, close_bpe};
 }
 
 /* ---- encoding ---- */
@@ -224,43 +103,112 @@ static void repair(struct buf *ret_text, const char *text, size_t bytes)
     }
 }
 
-static int encode_plain(const struct tokenizer *tokenizer, const char *text, size_t bytes,
-                        struct merge_work *work, struct tokens *tokens, struct fault *fault)
+/* One call of tokenizer_encode(). */
+struct encoding {
+    const struct tokenizer *tokenizer;
+    struct encode_work *work;
+    struct tokens *tokens;
+    struct fault *fault;
+    bool controls_as_text;
+};
+
+static int encode_piece(void *data, const char *piece, size_t bytes)
+{
+    const struct encoding *encoding = data;
+    const struct token_model *model = &encoding->tokenizer->model;
+
+    return model->encode(model->data, piece, bytes, encoding->work, encoding->tokens);
+}
+
+/* Normalized text without special tokens. */
+static int encode_plain(struct encoding *encoding, const char *text, size_t bytes, bool first)
 {
     if (bytes == 0)
         return 0;
-    return tokenizer->bpe ? bpe_encode(tokenizer->bpe, text, bytes, work, tokens, fault)
-                          : spm_encode(tokenizer->spm, text, bytes, work, tokens, fault);
+    if (!encoding->tokenizer->pretokenizer)
+        return encode_piece(encoding, text, bytes);
+    return pretokenizer_split(encoding->tokenizer->pretokenizer, &encoding->work->pretokenizer,
+                              text, bytes, first, encode_piece, encoding, encoding->fault);
 }
 
-static int encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, unsigned flags,
-                  struct merge_work *work, struct tokens *tokens, struct fault *fault)
+typedef int encode_stretch(struct encoding *encoding, const char *text, size_t bytes, bool first);
+
+/* Cuts special tokens out and encodes what lies between them. */
+static int encode_around(struct encoding *encoding, const struct specials *specials,
+                         encode_stretch *stretch, const char *text, size_t bytes, bool first)
 {
-    bool add = flags & ENCODE_ADD_SPECIAL;
-    struct special_match special;
+    struct special_match match;
     size_t at = 0;
     int r = 0;
 
-    if (add && tokenizer->adds_bos && tokenizer->bos >= 0)
-        r = tokens_put(tokens, tokenizer->bos);
-    while (r == 0 && specials_next(&tokenizer->specials, &tokenizer->vocabulary,
-                                   flags & ENCODE_SPECIALS_AS_TEXT, text, bytes, at, &special)) {
-        r = encode_plain(tokenizer, text + at, special.start - at, work, tokens, fault);
+    while (r == 0 && specials_next(specials, encoding->controls_as_text, text, bytes, at, &match)) {
+        if (match.start > at)
+            r = stretch(encoding, text + at, match.start - at, first && at == 0);
         if (r == 0)
-            r = tokens_put(tokens, special.id);
-        at = special.start + special.bytes;
+            r = tokens_put(encoding->tokens, match.id);
+        at = match.end;
     }
-    if (r == 0)
-        r = encode_plain(tokenizer, text + at, bytes - at, work, tokens, fault);
-    if (r == 0 && add && tokenizer->adds_eos && tokenizer->eos >= 0)
-        r = tokens_put(tokens, tokenizer->eos);
+    if (r == 0 && at < bytes)
+        r = stretch(encoding, text + at, bytes - at, first && at == 0);
     return r;
+}
+
+static int encode_normalized(struct encoding *encoding, const char *text, size_t bytes, bool first)
+{
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+
+    if (tokenizer->normalizer) {
+        int r = normalizer_apply(tokenizer->normalizer, &encoding->work->normalizer, text, bytes,
+                                 &text, &bytes, encoding->fault);
+
+        if (r < 0)
+            return r;
+    }
+    return encode_around(encoding, &tokenizer->normalized_specials, encode_plain, text, bytes,
+                         first);
+}
+
+static int put_affix(const struct token_affix *affix, struct tokens *tokens)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; i < affix->count && r == 0; i++)
+        r = tokens_put(tokens, affix->ids[i]);
+    return r;
+}
+
+static int encode(struct encoding *encoding, const char *text, size_t bytes, bool add_special)
+{
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+    int r = add_special ? put_affix(&tokenizer->before, encoding->tokens) : 0;
+
+    if (r == 0)
+        r = encode_around(encoding, &tokenizer->specials, encode_normalized, text, bytes, true);
+    if (r == 0 && add_special)
+        r = put_affix(&tokenizer->after, encoding->tokens);
+    return r;
+}
+
+static void work_init(struct encode_work *work)
+{
+    merge_work_init(&work->merge);
+    normalizer_work_init(&work->normalizer);
+    pretokenizer_work_init(&work->pretokenizer);
+    buf_init(&work->text, SIZE_MAX / 2);
+}
+
+static void work_fini(struct encode_work *work)
+{
+    merge_work_fini(&work->merge);
+    normalizer_work_fini(&work->normalizer);
+    pretokenizer_work_fini(&work->pretokenizer);
+    buf_fini(&work->text);
 }
 
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
                      unsigned flags, struct tokens *tokens, struct fault *fault)
 {
-    struct merge_work work;
+    struct encode_work work;
     struct buf repaired;
     struct fault unread;
     int r = 0;
@@ -272,7 +220,7 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
         return fault_set(fault, E_TOO_LARGE,
                          "a text of %zu bytes is more than the %d that are read", bytes,
                          TEXT_BYTES_MAX);
-    merge_work_init(&work);
+    work_init(&work);
     buf_init(&repaired, 3 * bytes); /* each ill-formed byte may become three */
     if (well_formed_bytes(text, bytes) < bytes) {
         repair(&repaired, text, bytes);
@@ -282,14 +230,19 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
         bytes = repaired.bytes;
     }
     if (r == 0)
-        r = encode(tokenizer, text, bytes, flags, &work, tokens, fault);
+        r = encode(&(struct encoding){.tokenizer = tokenizer,
+                                      .work = &work,
+                                      .tokens = tokens,
+                                      .fault = fault,
+                                      .controls_as_text = flags & ENCODE_SPECIALS_AS_TEXT},
+                   text, bytes, flags & ENCODE_ADD_SPECIAL);
     /* Below here a full list and a failed allocation come without words. */
     if (r < 0 && fault->code != r)
         r = r == E_TOO_LARGE ? fault_set(fault, E_TOO_LARGE, "the text has more than %zu tokens",
                                          tokens->ceiling)
                              : fault_set(fault, E_MEMORY, "out of memory while tokenizing");
     buf_fini(&repaired);
-    merge_work_fini(&work);
+    work_fini(&work);
     return r;
 }
 
@@ -324,12 +277,15 @@ int32_t tokenizer_bos(const struct tokenizer *tokenizer)
 
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer)
 {
-    return tokenizer->adds_bos && tokenizer->bos >= 0;
+    return tokenizer->bos >= 0 && tokenizer->before.count > 0 &&
+           tokenizer->before.ids[0] == tokenizer->bos;
 }
 
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *piece)
 {
-    return specials_find(&tokenizer->specials, piece, strlen(piece));
+    int32_t id = specials_find(&tokenizer->specials, piece, strlen(piece));
+
+    return id >= 0 ? id : specials_find(&tokenizer->normalized_specials, piece, strlen(piece));
 }
 
 uint32_t tokenizer_ends(const struct tokenizer *tokenizer, const int32_t **ret_ids)

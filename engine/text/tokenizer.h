@@ -10,21 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/base/buf.h"
 #include "config/base/fault.h"
 #include "engine/gguf.h"
+#include "engine/text/tokens.h"
 
 struct tokenizer;
-
-/* Ids that grow up to a ceiling. */
-struct tokens {
-    int32_t *ids;
-    size_t count;
-    size_t room;
-    size_t ceiling;
-};
-void tokens_init(struct tokens *tokens, size_t ceiling);
-void tokens_fini(struct tokens *tokens);
-int tokens_put(struct tokens *tokens, int32_t id); /* 0, -ENOMEM or E_TOO_LARGE */
 
 enum {
     ENCODE_ADD_SPECIAL = 1 << 0,      /* what the model wants before or after a text (BOS ...) */
@@ -35,6 +26,10 @@ enum {
  * itself. */
 int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenizer,
                         struct fault *fault);
+/* A model's folder: tokenizer.json and the files beside it. E_NOT_FOUND when it holds none. */
+int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, struct fault *fault);
+/* Either of the two, by what `path` is. */
+int tokenizer_open_path(const char *path, struct tokenizer **ret_tokenizer, struct fault *fault);
 void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
 
 /* Appends. 0, E_MEMORY, or E_TOO_LARGE when the tokens' ceiling is passed (the count so far stays
@@ -55,5 +50,13 @@ int32_t tokenizer_find(const struct tokenizer *tokenizer,
 /* Tokens that end generation: the file's eos and eot, and those known by name (<|im_end|>,
  * <|endoftext|> ...). NULL: none. */
 uint32_t tokenizer_ends(const struct tokenizer *tokenizer, const int32_t **ret_ids);
+
+/* The text that all these tokens are, from its start: what the makers' decoder drops there (a
+ * space) or says differently of the whole is done here, where detok.h only adds piece to piece.
+ * Appends to `text`; look at buf_failed(). `piece`, unless it is NULL, is told the bytes that each
+ * token adds, none for those that are skipped. Ids outside the vocabulary add nothing. */
+void tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
+                      bool skip_special, struct buf *text,
+                      void (*piece)(void *data, const char *bytes, size_t count), void *data);
 
 #endif

@@ -4,14 +4,15 @@
  * through all pairs for the best one beats any heap; long pieces go to merge.c. */
 #include "engine/text/tokenizer_bpe.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/text/normalize.h"
-#include "engine/text/pretokenizer.h"
+#include "config/base/buf.h"
+#include "config/base/utf8.h"
 
-enum { SMALL_PIECE = 32, MERGES_MAX = 1 << 24 };
+enum { SMALL_PIECE = 32, MERGES_MAX = 1 << 26, KEY_BYTES_MAX = 256 };
 
 struct pair_slot {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX: free */
@@ -20,10 +21,13 @@ struct pair_slot {
 
 struct bpe {
     const struct vocabulary *vocabulary;
-    struct pretokenizer *pretokenizer;
-    struct pretokenizer_traits traits;
+    struct bpe_options options; /* whose texts are the two below */
+    char prefix[KEY_BYTES_MAX];
+    char suffix[KEY_BYTES_MAX];
     struct pair_slot *slots;
     uint32_t slot_mask;
+    uint64_t merge_room;
+    struct buf joined;     /* while merges are added */
     int32_t byte_ids[256]; /* the token of a single byte, -1: none */
 };
 
@@ -48,113 +52,71 @@ static bool find_pair(const struct bpe *bpe, int32_t left, int32_t right,
     return slot->pair != UINT64_MAX;
 }
 
-/* "Ġt he" -> the ids of "Ġt", "he" and "Ġthe". `room` has space for the whole line. */
-static bool read_merge(const struct bpe *bpe, struct gguf_string line, char *room,
-                       int32_t *ret_left, int32_t *ret_right, int32_t *ret_joined)
+void bpe_add_pair(struct bpe *bpe, int32_t left, int32_t right, int32_t joined, uint32_t rank)
 {
-    const char *space = line.bytes > 1 ? memchr(line.text + 1, ' ', line.bytes - 1) : NULL;
-    struct gguf_string left, right;
-    size_t left_bytes, right_bytes;
+    struct pair_slot *slot = slot_of(bpe, left, right);
 
-    if (!space)
-        return false;
-    left = (struct gguf_string){line.text, (size_t)(space - line.text)};
-    right = (struct gguf_string){space + 1, line.bytes - left.bytes - 1};
-    left_bytes = piece_decode(PIECES_BYTE_LEVEL, left, room);
-    right_bytes = piece_decode(PIECES_BYTE_LEVEL, right, room + left_bytes);
-    *ret_left = vocabulary_find(bpe->vocabulary, room, left_bytes);
-    *ret_right = vocabulary_find(bpe->vocabulary, room + left_bytes, right_bytes);
-    *ret_joined = vocabulary_find(bpe->vocabulary, room, left_bytes + right_bytes);
-    return *ret_left >= 0 && *ret_right >= 0 && *ret_joined >= 0;
+    if (slot->pair != UINT64_MAX)
+        return;
+    must(bpe->merge_room > 0);
+    bpe->merge_room--;
+    *slot = (struct pair_slot){(uint64_t)(uint32_t)left << 32 | (uint32_t)right, {rank, joined}};
 }
 
-static int find_merges(const struct gguf *file, struct gguf_array *ret_merges, size_t *ret_longest,
-                       struct fault *fault)
+int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_bytes, const char *right,
+                  size_t right_bytes, uint32_t rank)
 {
-    size_t longest = 1;
-    int r = gguf_get_array(file, "tokenizer.ggml.merges", ret_merges, fault);
+    size_t cut = strlen(bpe->options.prefix);
+    int32_t left_id = vocabulary_find(bpe->vocabulary, left, left_bytes);
+    int32_t right_id = vocabulary_find(bpe->vocabulary, right, right_bytes);
+    int32_t joined_id;
 
-    if (r < 0)
-        return r;
-    if (r == 0 || ret_merges->type != GGUF_STRING)
-        return fault_set(fault, E_CORRUPT, "%s: tokenizer.ggml.merges is not a list of strings",
-                         gguf_path(file));
-    if (ret_merges->count > MERGES_MAX)
-        return fault_set(fault, E_TOO_LARGE, "%s: %" PRIu64 " merges, more than %d",
-                         gguf_path(file), ret_merges->count, MERGES_MAX);
-    for (uint64_t i = 0; i < ret_merges->count; i++)
-        if (gguf_array_string(ret_merges, i).bytes > longest)
-            longest = gguf_array_string(ret_merges, i).bytes;
-    *ret_longest = longest;
-    return 0;
-}
-
-static int read_merges(struct bpe *bpe, const struct gguf *file, struct fault *fault)
-{
-    struct gguf_array merges;
-    size_t slot_count = 16, longest = 1;
-    char *room = NULL;
-    int r = find_merges(file, &merges, &longest, fault);
-
-    if (r < 0)
-        return r;
-    while (slot_count < 2 * merges.count)
-        slot_count *= 2;
-    bpe->slot_mask = (uint32_t)slot_count - 1;
-    bpe->slots = malloc(slot_count * sizeof *bpe->slots);
-    room = malloc(longest);
-    if (!bpe->slots || !room) {
-        free(room);
-        return fault_set(fault, E_MEMORY, "out of memory for the merges of %s", gguf_path(file));
-    }
-    memset(bpe->slots, 0xff, slot_count * sizeof *bpe->slots);
-    for (uint64_t i = 0; i < merges.count && r == 0; i++) {
-        struct gguf_string line = gguf_array_string(&merges, i);
-        int32_t left, right, joined;
-        struct pair_slot *slot;
-
-        if (!read_merge(bpe, line, room, &left, &right, &joined)) {
-            char printable[64];
-
-            gguf_string_print(line, printable, sizeof printable);
-            r = fault_set(fault, E_CORRUPT,
-                          "%s: merge %" PRIu64 " ('%s') does not join two tokens to a third",
-                          gguf_path(file), i, printable);
-            break;
-        }
-        slot = slot_of(bpe, left, right);
-        if (slot->pair == UINT64_MAX) /* a pair that comes twice keeps its first rank */
-            *slot = (struct pair_slot){(uint64_t)(uint32_t)left << 32 | (uint32_t)right,
-                                       {(uint32_t)i, joined}};
-    }
-    free(room);
-    return r;
+    if (left_id < 0 || right_id < 0 || right_bytes < cut)
+        return 0;
+    buf_reset(&bpe->joined);
+    buf_put(&bpe->joined, left, left_bytes);
+    buf_put(&bpe->joined, right + cut, right_bytes - cut);
+    if (buf_failed(&bpe->joined))
+        return -ENOMEM;
+    joined_id = vocabulary_find(bpe->vocabulary, bpe->joined.data, bpe->joined.bytes);
+    if (joined_id < 0)
+        return 0;
+    bpe_add_pair(bpe, left_id, right_id, joined_id, rank);
+    return 1;
 }
 
 /* ---- opening ---- */
 
-int bpe_open_gguf(const struct gguf *file, const struct vocabulary *vocabulary,
-                  struct bpe **ret_bpe, struct fault *fault)
+int bpe_open(const struct vocabulary *vocabulary, const struct bpe_options *options,
+             uint64_t merge_count, struct bpe **ret_bpe, struct fault *fault)
 {
-    struct gguf_string name = {"default", 7};
+    size_t slot_count = 16;
     struct bpe *bpe;
-    int r;
 
-    r = gguf_get_string(file, "tokenizer.ggml.pre", &name, fault);
-    if (r < 0)
-        return r;
+    if (merge_count > MERGES_MAX)
+        return fault_set(fault, E_TOO_LARGE, "%" PRIu64 " merges, more than %d", merge_count,
+                         MERGES_MAX);
+    if (strlen(options->prefix) + strlen(options->suffix) + 4 > KEY_BYTES_MAX)
+        return fault_set(fault, E_TOO_LARGE, "the prefix or suffix of words is too long");
+    while (slot_count < 2 * merge_count)
+        slot_count *= 2;
     bpe = calloc(1, sizeof *bpe);
-    if (!bpe)
-        return fault_set(fault, E_MEMORY, "out of memory for the tokenizer of %s", gguf_path(file));
-    bpe->vocabulary = vocabulary;
-    r = pretokenizer_open(name, &bpe->pretokenizer, fault);
-    if (r == 0)
-        r = read_merges(bpe, file, fault);
-    if (r < 0) {
+    if (bpe)
+        bpe->slots = malloc(slot_count * sizeof *bpe->slots);
+    if (!bpe || !bpe->slots) {
         bpe_close(bpe);
-        return r;
+        return fault_set(fault, E_MEMORY, "out of memory for the merges");
     }
-    bpe->traits = *pretokenizer_traits(bpe->pretokenizer);
+    memset(bpe->slots, 0xff, slot_count * sizeof *bpe->slots);
+    bpe->slot_mask = (uint32_t)slot_count - 1;
+    bpe->merge_room = merge_count;
+    buf_init(&bpe->joined, UINT32_MAX);
+    bpe->vocabulary = vocabulary;
+    bpe->options = *options;
+    memcpy(bpe->prefix, options->prefix, strlen(options->prefix) + 1);
+    memcpy(bpe->suffix, options->suffix, strlen(options->suffix) + 1);
+    bpe->options.prefix = bpe->prefix;
+    bpe->options.suffix = bpe->suffix;
     for (int byte = 0; byte < 256; byte++)
         bpe->byte_ids[byte] = vocabulary_find(vocabulary, (const char[]){(char)byte}, 1);
     *ret_bpe = bpe;
@@ -165,23 +127,113 @@ void bpe_close(struct bpe *bpe)
 {
     if (!bpe)
         return;
-    pretokenizer_close(bpe->pretokenizer);
+    buf_fini(&bpe->joined);
     free(bpe->slots);
     free(bpe);
 }
 
-bool bpe_adds_bos(const struct bpe *bpe)
+/* ---- the symbols that a piece starts as ---- */
+
+/* Where they go: an array that has room for them all, or the list of a merge. */
+struct symbols {
+    int32_t *ids; /* NULL: the list */
+    size_t count;
+    struct merge_work *work;
+    bool last_unknown;
+};
+
+static int put_symbol(struct symbols *symbols, size_t start, size_t bytes, int32_t id)
 {
-    return bpe->traits.adds_bos;
+    symbols->last_unknown = false;
+    if (!symbols->ids)
+        return merge_add(symbols->work, (uint32_t)start, (uint32_t)bytes, id);
+    symbols->ids[symbols->count++] = id;
+    return 0;
+}
+
+static int put_bytes(const struct bpe *bpe, struct symbols *symbols, const char *piece,
+                     size_t bytes)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < bytes && r == 0; i++) {
+        int32_t id = bpe->byte_ids[(uint8_t)piece[i]];
+
+        if (id >= 0)
+            r = put_symbol(symbols, i, 1, id);
+    }
+    return r;
+}
+
+/* A character that is no token: its bytes where all of them are tokens, or the unknown token, or
+ * nothing. */
+static int put_unknown(const struct bpe *bpe, struct symbols *symbols, const char *piece,
+                       size_t start, size_t bytes)
+{
+    bool fused = symbols->last_unknown && bpe->options.fuse_unknown;
+    bool spelled = bpe->options.byte_fallback;
+    int r = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        spelled = spelled && bpe->vocabulary->byte_tokens[(uint8_t)piece[start + i]] >= 0;
+    if (spelled) {
+        for (size_t i = 0; i < bytes && r == 0; i++)
+            r = put_symbol(symbols, start + i, 1,
+                           bpe->vocabulary->byte_tokens[(uint8_t)piece[start + i]]);
+        return r;
+    }
+    if (bpe->options.unknown < 0)
+        return 0;
+    if (!fused)
+        r = put_symbol(symbols, start, bytes, bpe->options.unknown);
+    symbols->last_unknown = true;
+    return r;
+}
+
+/* The id of a character with what marks its place in the word; -1: none. */
+static int32_t find_marked(const struct bpe *bpe, const char *character, size_t bytes,
+                           const char *prefix, const char *suffix)
+{
+    size_t before = strlen(prefix), behind = strlen(suffix);
+    char key[KEY_BYTES_MAX];
+
+    memcpy(key, prefix, before);
+    memcpy(key + before, character, bytes);
+    memcpy(key + before + bytes, suffix, behind);
+    return vocabulary_find(bpe->vocabulary, key, before + bytes + behind);
+}
+
+static int put_characters(const struct bpe *bpe, struct symbols *symbols, const char *piece,
+                          size_t bytes)
+{
+    bool marked = *bpe->options.prefix || *bpe->options.suffix;
+    int r = 0;
+
+    for (size_t at = 0, taken; at < bytes && r == 0; at += taken) {
+        int32_t id;
+
+        utf8_next(piece + at, bytes - at, &taken, NULL);
+        if (marked)
+            id = find_marked(bpe, piece + at, taken, at > 0 ? bpe->options.prefix : "",
+                             at + taken == bytes ? bpe->options.suffix : "");
+        else if (taken == 1)
+            id = bpe->byte_ids[(uint8_t)piece[at]];
+        else
+            id = vocabulary_find(bpe->vocabulary, piece + at, taken);
+        r = id >= 0 ? put_symbol(symbols, at, taken, id)
+                    : put_unknown(bpe, symbols, piece, at, taken);
+    }
+    return r;
+}
+
+static int put_symbols(const struct bpe *bpe, struct symbols *symbols, const char *piece,
+                       size_t bytes)
+{
+    return bpe->options.byte_level ? put_bytes(bpe, symbols, piece, bytes)
+                                   : put_characters(bpe, symbols, piece, bytes);
 }
 
 /* ---- encoding ---- */
-
-struct encoding {
-    const struct bpe *bpe;
-    struct merge_work *work;
-    struct tokens *tokens;
-};
 
 static bool find_symbols(const void *model, const char *text, const struct merge_symbol *left,
                          const struct merge_symbol *right, struct merge_pair *ret_pair)
@@ -190,39 +242,33 @@ static bool find_symbols(const void *model, const char *text, const struct merge
     return find_pair(model, left->id, right->id, ret_pair);
 }
 
-static int encode_long(struct encoding *encoding, const char *piece, size_t bytes)
+static int encode_long(const struct bpe *bpe, const char *piece, size_t bytes,
+                       struct merge_work *work, struct tokens *tokens)
 {
-    const struct merge_rules rules = {find_symbols, encoding->bpe};
-    struct merge_work *work = encoding->work;
-    int r = 0;
+    const struct merge_rules rules = {find_symbols, bpe};
+    struct symbols symbols = {.work = work};
+    int r;
 
     merge_begin(work);
-    for (size_t i = 0; i < bytes && r == 0; i++) {
-        int32_t id = encoding->bpe->byte_ids[(uint8_t)piece[i]];
-
-        if (id >= 0)
-            r = merge_add(work, (uint32_t)i, 1, id);
-    }
+    r = put_symbols(bpe, &symbols, piece, bytes);
     if (r == 0)
         r = merge_run(work, &rules, piece);
     if (r < 0 || work->symbol_count == 0)
         return r;
     for (uint32_t i = 0; i != UINT32_MAX && r == 0; i = work->symbols[i].next)
-        r = tokens_put(encoding->tokens, work->symbols[i].id);
+        r = tokens_put(tokens, work->symbols[i].id);
     return r;
 }
 
-static int encode_short(struct encoding *encoding, const char *piece, size_t bytes)
+static int encode_short(const struct bpe *bpe, const char *piece, size_t bytes,
+                        struct tokens *tokens)
 {
-    const struct bpe *bpe = encoding->bpe;
     int32_t ids[SMALL_PIECE];
     struct merge_pair pairs[SMALL_PIECE]; /* [i]: what ids[i] and ids[i + 1] become */
-    size_t count = 0;
-    int r = 0;
+    struct symbols symbols = {.ids = ids};
+    int r = put_symbols(bpe, &symbols, piece, bytes);
+    size_t count = symbols.count;
 
-    for (size_t i = 0; i < bytes; i++)
-        if (bpe->byte_ids[(uint8_t)piece[i]] >= 0)
-            ids[count++] = bpe->byte_ids[(uint8_t)piece[i]];
     for (size_t i = 0; i + 1 < count; i++)
         find_pair(bpe, ids[i], ids[i + 1], &pairs[i]);
     while (count > 1) {
@@ -245,38 +291,19 @@ static int encode_short(struct encoding *encoding, const char *piece, size_t byt
             find_pair(bpe, ids[best], ids[best + 1], &pairs[best]);
     }
     for (size_t i = 0; i < count && r == 0; i++)
-        r = tokens_put(encoding->tokens, ids[i]);
+        r = tokens_put(tokens, ids[i]);
     return r;
 }
 
-static int encode_piece(void *data, const char *piece, size_t bytes)
+int bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct merge_work *work,
+               struct tokens *tokens)
 {
-    struct encoding *encoding = data;
-
-    if (encoding->bpe->traits.whole_pieces) {
-        int32_t id = vocabulary_find(encoding->bpe->vocabulary, piece, bytes);
+    if (bpe->options.whole_pieces) {
+        int32_t id = vocabulary_find(bpe->vocabulary, piece, bytes);
 
         if (id >= 0)
-            return tokens_put(encoding->tokens, id);
+            return tokens_put(tokens, id);
     }
-    return bytes <= SMALL_PIECE ? encode_short(encoding, piece, bytes)
-                                : encode_long(encoding, piece, bytes);
-}
-
-int bpe_encode(const struct bpe *bpe, const char *text, size_t bytes, struct merge_work *work,
-               struct tokens *tokens, struct fault *fault)
-{
-    struct encoding encoding = {bpe, work, tokens};
-    struct buf normal;
-    int r = 0;
-
-    if (!bpe->traits.nfc || nfc_is_plain(text, bytes))
-        return pretokenizer_split(bpe->pretokenizer, text, bytes, encode_piece, &encoding, fault);
-    buf_init(&normal, 3 * bytes);
-    r = nfc_append(&normal, text, bytes);
-    if (r == 0)
-        r = pretokenizer_split(bpe->pretokenizer, normal.data, normal.bytes, encode_piece,
-                               &encoding, fault);
-    buf_fini(&normal);
-    return r;
+    return bytes <= SMALL_PIECE ? encode_short(bpe, piece, bytes, tokens)
+                                : encode_long(bpe, piece, bytes, work, tokens);
 }

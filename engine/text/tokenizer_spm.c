@@ -124,13 +124,12 @@ static int encode_spaced(const struct spm *spm, const char *text, size_t bytes,
 /* The pieces of the vocabulary are kept with plain spaces, so the text is too: U+2581, which stands
  * for the space in the makers' files, becomes one. */
 int spm_encode(const struct spm *spm, const char *text, size_t bytes, struct merge_work *work,
-               struct tokens *tokens, struct fault *fault)
+               struct tokens *tokens)
 {
     struct buf spaced;
     size_t start = 0;
     int r;
 
-    (void)fault;
     buf_init(&spaced, bytes + 1);
     if (spm->space_prefix)
         buf_byte(&spaced, ' ');

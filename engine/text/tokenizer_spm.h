@@ -11,7 +11,7 @@
 #include "config/base/fault.h"
 #include "engine/gguf.h"
 #include "engine/text/merge.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokens.h"
 #include "engine/text/vocabulary.h"
 
 struct spm;
@@ -23,6 +23,6 @@ void spm_close(struct spm *spm); /* NULL is fine */
 
 /* Appends the tokens of well-formed UTF-8 that holds no special token. */
 int spm_encode(const struct spm *spm, const char *text, size_t bytes, struct merge_work *work,
-               struct tokens *tokens, struct fault *fault);
+               struct tokens *tokens);
 
 #endif

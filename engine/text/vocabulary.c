@@ -25,9 +25,9 @@ static int alphabet_byte(uint32_t character)
     return 173;
 }
 
-static size_t decode_byte_level(struct gguf_string raw, char *ret_bytes)
+static size_t decode_byte_level(const char *raw, size_t count, char *ret_bytes, bool *ret_whole)
 {
-    const uint8_t *at = (const uint8_t *)raw.text, *end = at + raw.bytes;
+    const uint8_t *at = (const uint8_t *)raw, *end = at + count;
     size_t used = 0;
 
     while (at < end) {
@@ -41,35 +41,47 @@ static size_t decode_byte_level(struct gguf_string raw, char *ret_bytes)
             character = UINT32_MAX;
         byte = alphabet_byte(character);
         if (byte < 0) {
-            memcpy(ret_bytes, raw.text, raw.bytes);
-            return raw.bytes;
+            memcpy(ret_bytes, raw, count);
+            *ret_whole = false;
+            return count;
         }
         ret_bytes[used++] = (char)byte;
     }
     return used;
 }
 
-static size_t decode_spaced(struct gguf_string raw, char *ret_bytes)
+static size_t decode_spaced(const char *raw, size_t count, char *ret_bytes)
 {
     size_t used = 0;
 
-    for (size_t i = 0; i < raw.bytes;) {
-        if (raw.bytes - i >= 3 && memcmp(raw.text + i, "\xe2\x96\x81", 3) == 0) {
+    for (size_t i = 0; i < count;) {
+        if (count - i >= 3 && memcmp(raw + i, "\xe2\x96\x81", 3) == 0) {
             ret_bytes[used++] = ' ';
             i += 3;
         } else {
-            ret_bytes[used++] = raw.text[i++];
+            ret_bytes[used++] = raw[i++];
         }
     }
     return used;
 }
 
-size_t piece_decode(enum piece_coding coding, struct gguf_string raw, char *ret_bytes)
+size_t piece_decode(enum piece_coding coding, const char *raw, size_t count, char *ret_bytes,
+                    bool *ret_whole)
 {
-    if (raw.bytes == 0)
-        return 0;
-    return coding == PIECES_BYTE_LEVEL ? decode_byte_level(raw, ret_bytes)
-                                       : decode_spaced(raw, ret_bytes);
+    bool whole = true;
+    size_t used = 0;
+
+    if (count > 0 && coding == PIECES_BYTE_LEVEL) {
+        used = decode_byte_level(raw, count, ret_bytes, &whole);
+    } else if (count > 0 && coding == PIECES_SPACED) {
+        used = decode_spaced(raw, count, ret_bytes);
+    } else if (count > 0) {
+        memcpy(ret_bytes, raw, count);
+        used = count;
+    }
+    if (ret_whole)
+        *ret_whole = whole;
+    return used;
 }
 
 static int hex_digit(char c)
@@ -81,15 +93,14 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* "<0x0A>" -> 10, anything else -> -1 */
-static int byte_token(struct gguf_string raw)
+int piece_byte(const char *raw, size_t count)
 {
     int high, low;
 
-    if (raw.bytes != 6 || memcmp(raw.text, "<0x", 3) != 0 || raw.text[5] != '>')
+    if (count != 6 || memcmp(raw, "<0x", 3) != 0 || raw[5] != '>')
         return -1;
-    high = hex_digit(raw.text[3]);
-    low = hex_digit(raw.text[4]);
+    high = hex_digit(raw[3]);
+    low = hex_digit(raw[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
@@ -116,16 +127,22 @@ const char *vocabulary_piece(const struct vocabulary *vocabulary, int32_t id, si
     return vocabulary->bytes + vocabulary->offsets[id];
 }
 
-/* Where these bytes are, or the free slot where they would be. */
+const char *vocabulary_key(const struct vocabulary *vocabulary, int32_t id, size_t *ret_bytes)
+{
+    *ret_bytes = vocabulary->key_offsets[id + 1] - vocabulary->key_offsets[id];
+    return vocabulary->keys + vocabulary->key_offsets[id];
+}
+
+/* Where this key is, or the free slot where it would be. */
 static uint32_t slot_of(const struct vocabulary *vocabulary, const char *bytes, size_t count)
 {
     uint32_t slot = (uint32_t)hash_bytes(bytes, count) & vocabulary->slot_mask;
 
     while (vocabulary->slots[slot] >= 0) {
-        size_t piece_bytes;
-        const char *piece = vocabulary_piece(vocabulary, vocabulary->slots[slot], &piece_bytes);
+        size_t key_bytes;
+        const char *key = vocabulary_key(vocabulary, vocabulary->slots[slot], &key_bytes);
 
-        if (piece_bytes == count && memcmp(piece, bytes, count) == 0)
+        if (key_bytes == count && memcmp(key, bytes, count) == 0)
             break;
         slot = (slot + 1) & vocabulary->slot_mask;
     }
@@ -134,134 +151,99 @@ static uint32_t slot_of(const struct vocabulary *vocabulary, const char *bytes, 
 
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *bytes, size_t count)
 {
-    if (count == 0 || count > vocabulary->piece_bytes_max)
+    if (count == 0 || count > vocabulary->key_bytes_max)
         return -1;
     return vocabulary->slots[slot_of(vocabulary, bytes, count)];
 }
 
-static void index_pieces(struct vocabulary *vocabulary)
+/* ---- making ---- */
+
+int vocabulary_init(struct vocabulary *vocabulary, uint64_t room, size_t bytes, bool with_keys,
+                    struct fault *fault)
 {
-    for (uint32_t id = 0; id < vocabulary->count; id++) {
-        enum token_type type = vocabulary->types[id];
-        size_t bytes;
-        const char *piece = vocabulary_piece(vocabulary, (int32_t)id, &bytes);
-
-        if ((type != TOKEN_NORMAL && type != TOKEN_USER_DEFINED) || bytes == 0)
-            continue;
-        vocabulary->slots[slot_of(vocabulary, piece, bytes)] = (int32_t)id;
-        if (bytes > vocabulary->piece_bytes_max)
-            vocabulary->piece_bytes_max = (uint32_t)bytes;
-    }
-}
-
-/* ---- reading ---- */
-
-struct source {
-    struct gguf_array tokens;
-    struct gguf_array types; /* count 0: all are normal */
-    size_t bytes;            /* of all pieces as the file writes them */
-};
-
-static int find_source(const struct gguf *file, struct source *ret_source, struct fault *fault)
-{
-    struct source source = {0};
-    int r;
-
-    r = gguf_get_array(file, "tokenizer.ggml.tokens", &source.tokens, fault);
-    if (r < 0)
-        return r;
-    if (r == 0 || source.tokens.type != GGUF_STRING || source.tokens.count == 0)
-        return fault_set(fault, E_CORRUPT, "%s: tokenizer.ggml.tokens is not a list of strings",
-                         gguf_path(file));
-    if (source.tokens.count > VOCABULARY_COUNT_MAX)
-        return fault_set(fault, E_TOO_LARGE, "%s: a vocabulary of %" PRIu64 " tokens, more than %d",
-                         gguf_path(file), source.tokens.count, VOCABULARY_COUNT_MAX);
-    for (uint64_t i = 0; i < source.tokens.count; i++)
-        source.bytes += gguf_array_string(&source.tokens, i).bytes;
-    if (source.bytes > INT32_MAX)
-        return fault_set(fault, E_TOO_LARGE, "%s: the vocabulary's pieces take %zu bytes",
-                         gguf_path(file), source.bytes);
-    r = gguf_get_array(file, "tokenizer.ggml.token_type", &source.types, fault);
-    if (r < 0)
-        return r;
-    if (r > 0 && (source.types.count != source.tokens.count || source.types.type == GGUF_STRING))
-        return fault_set(fault, E_CORRUPT,
-                         "%s: tokenizer.ggml.token_type does not match tokenizer.ggml.tokens",
-                         gguf_path(file));
-    *ret_source = source;
-    return 0;
-}
-
-static enum token_type type_of(const struct source *source, uint32_t id)
-{
-    int64_t type = source->types.count > 0 ? gguf_array_int(&source->types, id) : TOKEN_NORMAL;
-
-    return type >= TOKEN_NORMAL && type <= TOKEN_BYTE ? (enum token_type)type : TOKEN_NORMAL;
-}
-
-static void read_pieces(struct vocabulary *vocabulary, const struct source *source,
-                        enum piece_coding coding)
-{
-    uint32_t used = 0;
-
-    for (uint32_t id = 0; id < vocabulary->count; id++) {
-        struct gguf_string raw = gguf_array_string(&source->tokens, id);
-        enum token_type type = type_of(source, id);
-        int byte = type == TOKEN_BYTE ? byte_token(raw) : -1;
-        char *to = vocabulary->bytes + used;
-
-        vocabulary->types[id] = (uint8_t)type;
-        vocabulary->offsets[id] = used;
-        if (byte >= 0) {
-            *to = (char)byte;
-            vocabulary->byte_tokens[byte] = (int32_t)id;
-            used++;
-        } else if (type == TOKEN_NORMAL) {
-            used += (uint32_t)piece_decode(coding, raw, to);
-        } else if (raw.bytes > 0) {
-            memcpy(to, raw.text, raw.bytes);
-            used += (uint32_t)raw.bytes;
-        }
-    }
-    vocabulary->offsets[vocabulary->count] = used;
-}
-
-int vocabulary_init_gguf(struct vocabulary *vocabulary, const struct gguf *file,
-                         enum piece_coding coding, struct fault *fault)
-{
-    struct source source;
     size_t slot_count = 16;
-    int r;
+    bool whole;
 
     memset(vocabulary, 0, sizeof *vocabulary);
-    r = find_source(file, &source, fault);
-    if (r < 0)
-        return r;
-    vocabulary->count = (uint32_t)source.tokens.count;
-    while (slot_count < 2 * (size_t)vocabulary->count)
+    if (room > VOCABULARY_COUNT_MAX)
+        return fault_set(fault, E_TOO_LARGE, "a vocabulary of %" PRIu64 " tokens, more than %d",
+                         room, VOCABULARY_COUNT_MAX);
+    if (bytes > INT32_MAX)
+        return fault_set(fault, E_TOO_LARGE, "the vocabulary's pieces take %zu bytes", bytes);
+    while (slot_count < 2 * room)
         slot_count *= 2;
+    vocabulary->room = (uint32_t)room;
+    vocabulary->bytes_room = (uint32_t)bytes;
     vocabulary->slot_mask = (uint32_t)slot_count - 1;
-    vocabulary->bytes = malloc(source.bytes + 1);
-    vocabulary->offsets = calloc((size_t)vocabulary->count + 1, sizeof *vocabulary->offsets);
-    vocabulary->types = calloc(vocabulary->count, sizeof *vocabulary->types);
+    vocabulary->bytes = malloc(bytes + 1);
+    vocabulary->offsets = calloc(room + 1, sizeof *vocabulary->offsets);
+    vocabulary->keys = with_keys ? malloc(bytes + 1) : vocabulary->bytes;
+    vocabulary->key_offsets =
+        with_keys ? calloc(room + 1, sizeof *vocabulary->key_offsets) : vocabulary->offsets;
+    vocabulary->types = calloc(room + 1, sizeof *vocabulary->types);
     vocabulary->slots = malloc(slot_count * sizeof *vocabulary->slots);
-    if (!vocabulary->bytes || !vocabulary->offsets || !vocabulary->types || !vocabulary->slots) {
+    whole = vocabulary->bytes && vocabulary->offsets && vocabulary->keys &&
+            vocabulary->key_offsets && vocabulary->types && vocabulary->slots;
+    if (!whole) {
         vocabulary_fini(vocabulary);
-        return fault_set(fault, E_MEMORY, "out of memory for the vocabulary of %s",
-                         gguf_path(file));
+        return fault_set(fault, E_MEMORY, "out of memory for the vocabulary");
     }
     memset(vocabulary->slots, 0xff, slot_count * sizeof *vocabulary->slots);
     memset(vocabulary->byte_tokens, 0xff, sizeof vocabulary->byte_tokens);
-    read_pieces(vocabulary, &source, coding);
-    index_pieces(vocabulary);
     return 0;
 }
 
 void vocabulary_fini(struct vocabulary *vocabulary)
 {
+    if (vocabulary->keys != vocabulary->bytes)
+        free(vocabulary->keys);
+    if (vocabulary->key_offsets != vocabulary->offsets)
+        free(vocabulary->key_offsets);
     free(vocabulary->bytes);
     free(vocabulary->offsets);
     free(vocabulary->types);
     free(vocabulary->slots);
     memset(vocabulary, 0, sizeof *vocabulary);
+}
+
+static void append(const struct vocabulary *vocabulary, char *bytes, uint32_t *offsets,
+                   const char *text, size_t count)
+{
+    uint32_t at = offsets[vocabulary->count];
+
+    must(count <= vocabulary->bytes_room - at);
+    if (count > 0)
+        memcpy(bytes + at, text, count);
+    offsets[vocabulary->count + 1] = at + (uint32_t)count;
+}
+
+void vocabulary_put(struct vocabulary *vocabulary, const struct vocabulary_entry *entry)
+{
+    bool has_keys = vocabulary->keys != vocabulary->bytes;
+    size_t key_bytes;
+    const char *key;
+
+    must(vocabulary->count < vocabulary->room);
+    append(vocabulary, vocabulary->bytes, vocabulary->offsets, entry->piece, entry->piece_bytes);
+    if (has_keys)
+        append(vocabulary, vocabulary->keys, vocabulary->key_offsets, entry->key, entry->key_bytes);
+    vocabulary->types[vocabulary->count] = (uint8_t)entry->type;
+    key = vocabulary_key(vocabulary, (int32_t)vocabulary->count, &key_bytes);
+    if (entry->indexed && key_bytes > 0) {
+        vocabulary->slots[slot_of(vocabulary, key, key_bytes)] = (int32_t)vocabulary->count;
+        if (key_bytes > vocabulary->key_bytes_max)
+            vocabulary->key_bytes_max = (uint32_t)key_bytes;
+    }
+    vocabulary->count++;
+}
+
+void vocabulary_put_byte(struct vocabulary *vocabulary, uint8_t byte, const char *key,
+                         size_t key_bytes)
+{
+    vocabulary->byte_tokens[byte] = (int32_t)vocabulary->count;
+    vocabulary_put(vocabulary, &(struct vocabulary_entry){.type = TOKEN_BYTE,
+                                                          .piece = (const char *)&byte,
+                                                          .piece_bytes = 1,
+                                                          .key = key,
+                                                          .key_bytes = key_bytes});
 }

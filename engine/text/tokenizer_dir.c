@@ -1,0 +1,256 @@
+/* tokenizer_dir.c -- the tokenizer of a model's folder, as Hugging Face lays it out.
+ *
+ *     tokenizer.json            all of it; else one of the other formats below
+ *     tokenizer_config.json     bos_token and the like, more added tokens, what goes before a text
+ *     generation_config.json    tokens that end generation (config.json where there is none)
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/text/tokenizer_json.h"
+
+enum { PATH_ROOM = 4352, FILE_BYTES_MAX = 256 << 20 };
+
+/* ---- files ---- */
+
+/* 1; 0: there is no such file. The caller frees. */
+static int read_file(const char *folder, const char *name, char **ret_text, size_t *ret_bytes,
+                     struct fault *fault)
+{
+    char path[PATH_ROOM];
+    int written = snprintf(path, sizeof path, "%s/%s", folder, name), fd, r = 0;
+    struct stat info;
+    size_t bytes = 0;
+    char *text = NULL;
+
+    if (written < 0 || written >= (int)sizeof path)
+        return fault_set(fault, E_TOO_LARGE, "the path of %s is too long", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : fault_errno(fault, "cannot open %s", path);
+    if (fstat(fd, &info) < 0)
+        r = fault_errno(fault, "cannot read %s", path);
+    else if (!S_ISREG(info.st_mode) || info.st_size > FILE_BYTES_MAX)
+        r = fault_set(fault, E_INVALID, "%s is no file of at most %d bytes", path, FILE_BYTES_MAX);
+    else if (!(text = malloc((size_t)info.st_size + 1)))
+        r = fault_set(fault, E_MEMORY, "out of memory for %s", path);
+    while (r == 0 && bytes < (size_t)info.st_size) {
+        ssize_t taken = read(fd, text + bytes, (size_t)info.st_size - bytes);
+
+        if (taken < 0)
+            r = fault_errno(fault, "cannot read %s", path);
+        else if (taken == 0)
+            break;
+        else
+            bytes += (size_t)taken;
+    }
+    close(fd);
+    if (r < 0) {
+        free(text);
+        return r;
+    }
+    text[bytes] = 0;
+    *ret_text = text;
+    *ret_bytes = bytes;
+    return 1;
+}
+
+/* 1 with the tree; 0: there is no such file. `flags` are jansson's. */
+static int read_json(const char *folder, const char *name, size_t flags, json_t **ret_tree,
+                     struct fault *fault)
+{
+    json_error_t error;
+    size_t bytes;
+    char *text;
+    int r = read_file(folder, name, &text, &bytes, fault);
+
+    if (r <= 0)
+        return r;
+    *ret_tree = json_loadb(text, bytes, flags, &error);
+    free(text);
+    if (!*ret_tree)
+        return fault_set(fault, E_CORRUPT, "%s/%s, line %d: %s", folder, name, error.line,
+                         error.text);
+    return 1;
+}
+
+/* ---- tokenizer_config.json ---- */
+
+/* "bos_token": "<s>", or an added token with its content. */
+static int32_t named_token(const struct tokenizer *tokenizer, const json_t *config, const char *key)
+{
+    const json_t *value = json_object_get(config, key);
+    const char *text =
+        json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+
+    return text ? tokenizer_find(tokenizer, text) : -1;
+}
+
+/* These classes of Transformers make their post-processor from the configuration, whatever
+ * tokenizer.json says. */
+static bool has_own_affixes(const json_t *config)
+{
+    static const char *const names[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
+                                        "CohereTokenizer"};
+    const char *class_name = json_string_value(json_object_get(config, "tokenizer_class"));
+
+    for (size_t i = 0; class_name && i < sizeof names / sizeof *names; i++)
+        if (strncmp(class_name, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+static void set_affix(struct token_affix *affix, const json_t *wanted, int32_t id)
+{
+    if (!json_is_boolean(wanted))
+        return;
+    affix->count = 0;
+    if (json_is_true(wanted) && id >= 0)
+        affix->ids[affix->count++] = id;
+}
+
+static void use_config(struct tokenizer *tokenizer, const json_t *config)
+{
+    int32_t bos = named_token(tokenizer, config, "bos_token");
+    int32_t eos = named_token(tokenizer, config, "eos_token");
+
+    if (bos >= 0)
+        tokenizer->bos = bos;
+    if (eos >= 0)
+        tokenizer->eos = eos;
+    if (!has_own_affixes(config))
+        return;
+    set_affix(&tokenizer->before, json_object_get(config, "add_bos_token"), tokenizer->bos);
+    set_affix(&tokenizer->after, json_object_get(config, "add_eos_token"), tokenizer->eos);
+}
+
+/* "added_tokens_decoder": {"151643": {"content": ...}}: those that tokenizer.json does not list are
+ * appended to its list. */
+static int join_added(json_t *tree, const json_t *config, struct fault *fault)
+{
+    json_t *added = json_object_get(tree, "added_tokens"), *one;
+    const json_t *more = json_object_get(config, "added_tokens_decoder");
+    const char *key;
+    size_t i;
+    int r = 0;
+
+    json_object_foreach((json_t *)more, key, one)
+    {
+        char *end;
+        long id = strtol(key, &end, 10);
+        bool listed = false;
+        const json_t *other;
+
+        json_array_foreach(added, i, other) listed =
+            listed || json_integer_value(json_object_get(other, "id")) == id;
+        if (listed || *end || end == key || !json_is_object(one) || !json_is_array(added))
+            continue;
+        if (json_object_set_new(one, "id", json_integer(id)) < 0 ||
+            json_array_append(added, one) < 0)
+            r = fault_set(fault, E_MEMORY, "out of memory for the added tokens");
+    }
+    return r;
+}
+
+/* ---- tokens that end generation ---- */
+
+static void add_ends(struct tokenizer *tokenizer, const json_t *ids)
+{
+    const json_t *one;
+    int64_t id;
+    size_t i;
+
+    if (json_integral(ids, &id) && id >= 0 && id < tokenizer->vocabulary.count)
+        tokenizer_add_end(tokenizer, (int32_t)id);
+    json_array_foreach(ids, i, one)
+    {
+        if (json_integral(one, &id) && id >= 0 && id < tokenizer->vocabulary.count)
+            tokenizer_add_end(tokenizer, (int32_t)id);
+    }
+}
+
+static int read_ends(struct tokenizer *tokenizer, const char *folder, struct fault *fault)
+{
+    static const char *const names[] = {"generation_config.json", "config.json"};
+    int r = 0;
+
+    tokenizer_add_end(tokenizer, tokenizer->eos);
+    for (size_t i = 0; i < sizeof names / sizeof *names && r == 0; i++) {
+        json_t *config = NULL;
+
+        r = read_json(folder, names[i], JSON_DECODE_INT_AS_REAL, &config, fault);
+        if (r > 0)
+            add_ends(tokenizer, json_object_get(config, "eos_token_id"));
+        json_decref(config);
+    }
+    tokenizer_add_known_ends(tokenizer);
+    return r < 0 ? r : 0;
+}
+
+/* ---- opening ---- */
+
+static int open_json(const char *folder, json_t *config, struct tokenizer **ret_tokenizer,
+                     struct fault *fault)
+{
+    json_t *tree = NULL;
+    int r = read_json(folder, "tokenizer.json", JSON_ALLOW_NUL, &tree, fault);
+
+    if (r <= 0)
+        return r;
+    r = join_added(tree, config, fault);
+    if (r == 0)
+        r = tokenizer_open_json(tree, ret_tokenizer, fault);
+    json_decref(tree);
+    if (r < 0) {
+        (void)fault_prefix(fault, "%s/tokenizer.json", folder);
+        return r;
+    }
+    return 1;
+}
+
+int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, struct fault *fault)
+{
+    struct tokenizer *tokenizer = NULL;
+    json_t *config = NULL;
+    int r;
+
+    /* model_max_length is often an integer of a hundred bits. */
+    r = read_json(folder, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config, fault);
+    if (r >= 0)
+        r = open_json(folder, config, &tokenizer, fault);
+    if (r == 0)
+        r = fault_set(fault, E_NOT_FOUND, "%s holds no tokenizer (a tokenizer.json is looked for)",
+                      folder);
+    if (r > 0) {
+        use_config(tokenizer, config);
+        r = read_ends(tokenizer, folder, fault);
+    }
+    json_decref(config);
+    if (r < 0) {
+        tokenizer_close(tokenizer);
+        return r;
+    }
+    *ret_tokenizer = tokenizer;
+    return 0;
+}
+
+int tokenizer_open_path(const char *path, struct tokenizer **ret_tokenizer, struct fault *fault)
+{
+    struct gguf *file = NULL;
+    struct stat info;
+    int r;
+
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return tokenizer_open_dir(path, ret_tokenizer, fault);
+    r = gguf_open(path, &file, fault);
+    if (r == 0)
+        r = tokenizer_open_gguf(file, ret_tokenizer, fault);
+    gguf_close(file);
+    return r;
+}
