@@ -11,6 +11,7 @@
 
 #include "engine/checkpoint_index.h"
 #include "engine/file_read.h"
+#include "engine/hf_quantization.h"
 #include "engine/safetensors.h"
 
 enum {
@@ -34,6 +35,7 @@ struct checkpoint {
     struct stored_tensor *tensors;
     uint32_t tensor_count;
     struct name_index index;
+    struct hf_quantization *quantization; /* of a folder whose weights need tables */
     uint64_t bytes;
 };
 
@@ -267,6 +269,21 @@ static int open_weights(struct checkpoint *checkpoint, const char *name, struct 
     return r;
 }
 
+/* Sets of tensors that are one weight become one in the list. */
+static int join_quantized(struct checkpoint *checkpoint, struct fault *fault)
+{
+    const struct buf *config = &checkpoint->config;
+    int r = hf_quantization_apply(buf_string(config), config->bytes, checkpoint->tensors,
+                                  &checkpoint->tensor_count, &checkpoint->quantization, fault);
+
+    if (r < 0)
+        return fault_prefix(fault, "%s", checkpoint->path), r;
+    if (!checkpoint->quantization)
+        return 0;
+    name_index_close(&checkpoint->index);
+    return index_tensors(checkpoint, fault);
+}
+
 static int open_folder(struct checkpoint *checkpoint, const char *name, struct fault *fault)
 {
     int r;
@@ -276,7 +293,9 @@ static int open_folder(struct checkpoint *checkpoint, const char *name, struct f
                          "%s has no config.json: a model's folder has one beside its weights",
                          checkpoint->path);
     r = read_text(checkpoint, "config.json", &checkpoint->config, fault);
-    return r < 0 ? r : open_weights(checkpoint, name, fault);
+    if (r == 0)
+        r = open_weights(checkpoint, name, fault);
+    return r < 0 ? r : join_quantized(checkpoint, fault);
 }
 
 /* --- opening ------------------------------------------------------------------------------- */
@@ -365,6 +384,7 @@ void checkpoint_close(struct checkpoint *checkpoint)
     free(checkpoint->files);
     free(checkpoint->tensors);
     name_index_close(&checkpoint->index);
+    hf_quantization_close(checkpoint->quantization);
     gguf_close(checkpoint->own_gguf);
     buf_fini(&checkpoint->config);
     free(checkpoint->path);

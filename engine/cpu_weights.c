@@ -126,6 +126,8 @@ static struct packed place_part(struct loader *loader, const struct weight_part 
     uint8_t *to = carve_take(&loader->carve, packed_bytes(&packed), 1);
 
     packed.data = packed.pack == PACK_RAW ? part->data : to;
+    packed.tables = part->tables;
+    packed.first_row = part->first_row;
     if (to && packed.pack != PACK_RAW)
         pack(loader, &packed, part, to, packed.groups ? packed.groups : 1, 1);
     return packed;
@@ -224,6 +226,10 @@ static void place_embedding(struct loader *loader, const struct model *model)
     }
     *embedding = packed_shape(part->type, part->rows, model->embedding.columns);
     embedding->pack = PACK_RAW;
+    if (part->tables) { /* a plain copy would not do */
+        *embedding = place_part(loader, part, model->embedding.columns);
+        return;
+    }
     to = carve_take(&loader->carve, bytes, 1);
     if (to) {
         struct copying copying = {part, model->embedding.columns, to};

@@ -241,9 +241,6 @@ static int read_restrictions(struct reading *reading)
         if (bias)
             return refuse(reading, E_UNSUPPORTED, biases[i], "is supported as false only");
     }
-    if (json_object_get(reading->root, "quantization_config"))
-        return refuse(reading, E_UNSUPPORTED, "quantization_config",
-                      "is there: quantized checkpoints are not supported yet");
     r = json_get_bool(reading->root, "", "use_sliding_window", &slides, reading->fault);
     if (r < 0)
         return r;

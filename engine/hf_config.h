@@ -2,9 +2,10 @@
  *
  * What the file leaves out is what Transformers takes for that class; the sizes that decide the
  * tensors' shapes have to stand there. A key that would make the model compute something that is
- * not built here (another activation, biases, a sliding window, another rotary scaling, weights
- * that are quantized) is refused by its name and never ignored. Both of Transformers' spellings are
- * read: "torch_dtype" and "dtype", "rope_theta" with "rope_scaling" and "rope_parameters". */
+ * not built here (another activation, biases, a sliding window, another rotary scaling) is refused
+ * by its name and never ignored; quantization_config is hf_quantization.h's. Both of Transformers'
+ * spellings are read: "torch_dtype" and "dtype", "rope_theta" with "rope_scaling" and
+ * "rope_parameters". */
 #ifndef WEFT_HF_CONFIG_H
 #define WEFT_HF_CONFIG_H
 

@@ -139,8 +139,9 @@ static int bind_tensor(struct binding *binding, const struct arch_weight *line, 
     if (weight->part_count != line->part)
         return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s stands without its fellows",
                          path_of(binding), name);
-    arch_weight_add(line, binding->model, weight,
-                    (struct weight_part){.type = tensor->type, .data = tensor->data});
+    arch_weight_add(
+        line, binding->model, weight,
+        (struct weight_part){.type = tensor->type, .data = tensor->data, .tables = tensor->tables});
     binding->bound[tensor - checkpoint_tensor_at(binding->checkpoint, 0)] = true;
     binding->model->weight_bytes += tensor->bytes;
     return 1;

@@ -14,7 +14,7 @@
 
 #include "config/base/fault.h"
 #include "engine/checkpoint.h"
-#include "kernels/dtype.h"
+#include "kernels/quant_tables.h"
 #include "kernels/random_weight.h"
 
 enum { WEIGHT_PARTS_MAX = 3 };
@@ -37,6 +37,10 @@ struct weight_part {
     uint32_t rows;
     const void *data; /* in the file: `rows` rows of `columns` elements; NULL: `random` */
     struct random_weight random;
+    /* What the elements need to be numbers, or NULL. With them the part's row r is row
+     * first_row + r of theirs, and `data` only tells parts apart. */
+    const struct quant_tables *tables;
+    uint32_t first_row;
 };
 
 struct weight {

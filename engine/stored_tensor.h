@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "engine/name_index.h"
-#include "kernels/dtype.h"
+#include "kernels/quant_tables.h"
 
 enum { TENSOR_DIMENSIONS_MAX = 8, TENSOR_FORMAT_BYTES = 40 };
 
@@ -19,8 +19,9 @@ struct stored_tensor {
     uint32_t dimension_count;
     uint64_t dimensions[TENSOR_DIMENSIONS_MAX]; /* fastest first: [columns, rows, ...]; unused ones
                                                    are 1 */
-    const void *data; /* into the mapping, `bytes` long; not aligned to anything */
-    uint64_t bytes;   /* 0 where the file does not say the size of that format */
+    const void *data;                  /* into the mapping, `bytes` long; not aligned to anything */
+    uint64_t bytes;                    /* 0 where the file does not say the size of that format */
+    const struct quant_tables *tables; /* what its elements need to be numbers; or NULL */
 };
 
 #endif

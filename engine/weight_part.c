@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/dequant.h"
+#include "kernels/cpu/dequant_tables.h"
 #include "kernels/cpu/half.h"
 
 enum { PIECE = 1024 }; /* elements; a multiple of every format's block */
@@ -76,16 +77,37 @@ static void read_stored(const struct weight_part *part, const uint8_t *from, uin
     }
 }
 
+/* `rows` rows of a weight whose elements need tables. */
+static void read_with_tables(const struct weight_part *part, uint32_t columns, uint32_t row,
+                             uint32_t rows, enum dtype type, void *to)
+{
+    float piece[PIECE];
+    char *at = to;
+
+    for (row += part->first_row; rows > 0; row++, rows--) {
+        for (uint32_t column = 0; column < columns; column += PIECE) {
+            uint32_t now = columns - column < PIECE ? columns - column : PIECE;
+
+            dequant_tables(part->tables, row, column, now, piece);
+            put_floats(piece, now, type, at);
+            at += dtype_bytes(type, now);
+        }
+    }
+}
+
 void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t first_row,
                       uint32_t rows, enum dtype type, void *to)
 {
     uint64_t first = (uint64_t)first_row * columns, count = (uint64_t)rows * columns;
     const uint8_t *from = part->data;
 
-    must(type == part->type || type == DT_F32 || type == DT_F16 || type == DT_BF16);
+    must((type == part->type && !part->tables) || type == DT_F32 || type == DT_F16 ||
+         type == DT_BF16);
     must((uint64_t)first_row + rows <= part->rows);
     if (!from)
         read_random(part, first, count, type, to);
+    else if (part->tables)
+        read_with_tables(part, columns, first_row, rows, type, to);
     else if (type == part->type)
         memcpy(to, from + dtype_bytes(type, first), dtype_bytes(type, count));
     else
@@ -95,5 +117,5 @@ void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t
 bool weight_part_same(const struct weight_part *a, const struct weight_part *b)
 {
     return a->data == b->data && a->type == b->type && a->rows == b->rows &&
-           (a->data || a->random.seed == b->random.seed);
+           a->first_row == b->first_row && (a->data || a->random.seed == b->random.seed);
 }

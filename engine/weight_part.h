@@ -5,7 +5,8 @@
 #include "engine/model.h"
 
 /* Writes rows `first_row` .. + `rows` - 1 of the part, each of `columns` elements, to `to` without
- * gaps, as `type`: the part's own, or DT_F32, DT_F16, DT_BF16 (to nearest, ties to even). */
+ * gaps, as `type`: DT_F32, DT_F16, DT_BF16 (to nearest, ties to even), or the part's own where it
+ * has no tables. This is what every backend can load from, whatever the part's format is. */
 void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t first_row,
                       uint32_t rows, enum dtype type, void *to);
 /* Do both name the same weights, as head and embedding do where they are tied? */

@@ -15,7 +15,7 @@ const struct dtype_info *dtype_get(enum dtype type)
 bool dtype_from_gguf(uint32_t code, enum dtype *ret_type)
 {
     for (int i = 0; i < DTYPE_COUNT; i++) {
-        if (table[i].gguf_code == code) {
+        if (table[i].gguf_code == code && code != DTYPE_NO_GGUF) {
             *ret_type = (enum dtype)i;
             return true;
         }

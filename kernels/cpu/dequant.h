@@ -5,10 +5,13 @@
 #ifndef WEFT_CPU_DEQUANT_H
 #define WEFT_CPU_DEQUANT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/dtype.h"
 
+/* Not for the formats that need tables (dequant_tables.h). */
+bool dequant_supported(enum dtype type);
 /* `elements` must be whole blocks; `from` may have any alignment. */
 void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to);
 

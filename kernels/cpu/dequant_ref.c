@@ -42,6 +42,34 @@ static void bf16_block(const uint8_t *from, float *to)
     *to = float_from_bf16(load_u16(from));
 }
 
+static void i8_block(const uint8_t *from, float *to)
+{
+    *to = (float)(int8_t)*from;
+}
+
+/* Sign, 4 bits of exponent, 3 of fraction; no infinity (OCP's 8-bit floats). */
+static void f8_e4m3_block(const uint8_t *from, float *to)
+{
+    uint32_t sign = (uint32_t)(*from & 0x80) << 24, exponent = *from >> 3 & 15,
+             fraction = *from & 7;
+
+    if (exponent == 15 && fraction == 7)
+        *to = float_from_bits(sign | 0x7fc00000);
+    else if (exponent == 0)
+        *to = float_from_bits(sign | float_bits((float)fraction * 0x1p-9f));
+    else
+        *to = float_from_bits(sign | (exponent + 120) << 23 | fraction << 20);
+}
+
+/* A power of two: 2^(x - 127). */
+static void f8_e8m0_block(const uint8_t *from, float *to)
+{
+    if (*from == 0xff)
+        *to = float_from_bits(0x7fc00000);
+    else
+        *to = float_from_bits(*from == 0 ? 0x00400000 : (uint32_t)*from << 23);
+}
+
 static void q4_0_block(const uint8_t *from, float *to)
 {
     float d = load_f16(from);
@@ -219,15 +247,21 @@ static void (*const blocks[DTYPE_COUNT])(const uint8_t *from, float *to) = {
     [DT_IQ3_XXS] = iq3_xxs_block, [DT_IQ3_S] = iq3_s_block,   [DT_IQ2_XXS] = iq2_xxs_block,
     [DT_IQ2_XS] = iq2_xs_block,   [DT_IQ2_S] = iq2_s_block,   [DT_IQ1_S] = iq1_s_block,
     [DT_IQ1_M] = iq1_m_block,     [DT_TQ1_0] = tq1_0_block,   [DT_TQ2_0] = tq2_0_block,
-    [DT_MXFP4] = mxfp4_block,     [DT_NVFP4] = nvfp4_block,
+    [DT_MXFP4] = mxfp4_block,     [DT_NVFP4] = nvfp4_block,   [DT_F8_E4M3] = f8_e4m3_block,
+    [DT_F8_E8M0] = f8_e8m0_block, [DT_I8] = i8_block,
 };
+
+bool dequant_supported(enum dtype type)
+{
+    return blocks[type] != NULL;
+}
 
 void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to)
 {
     const struct dtype_info *info = dtype_get(type);
     const uint8_t *block = from;
 
-    must(elements % info->block == 0);
+    must(blocks[type] && elements % info->block == 0);
     for (uint64_t i = 0; i < elements; i += info->block, block += info->bytes)
         blocks[type](block, to + i);
 }

@@ -6,18 +6,23 @@
 
 #include "config/base/fault.h"
 #include "kernels/cpu/dequant.h"
+#include "kernels/cpu/dequant_tables.h"
 #include "kernels/cpu/half.h"
 
 enum { LINE = 64, LANE_BYTES = 4, K_BLOCK = 256 };
 
 static const enum pack packs[DTYPE_COUNT] = {
-    [DT_F32] = PACK_F32,   [DT_F16] = PACK_F16,     [DT_BF16] = PACK_BF16,  [DT_Q4_0] = PACK_Q4,
-    [DT_Q4_1] = PACK_Q4,   [DT_Q5_0] = PACK_Q8,     [DT_Q5_1] = PACK_RAW,   [DT_Q8_0] = PACK_Q8,
-    [DT_Q2_K] = PACK_RAW,  [DT_Q3_K] = PACK_RAW,    [DT_Q4_K] = PACK_RAW,   [DT_Q5_K] = PACK_RAW,
-    [DT_Q6_K] = PACK_RAW,  [DT_IQ4_NL] = PACK_Q8,   [DT_IQ4_XS] = PACK_RAW, [DT_IQ3_XXS] = PACK_RAW,
-    [DT_IQ3_S] = PACK_RAW, [DT_IQ2_XXS] = PACK_RAW, [DT_IQ2_XS] = PACK_RAW, [DT_IQ2_S] = PACK_RAW,
-    [DT_IQ1_S] = PACK_RAW, [DT_IQ1_M] = PACK_RAW,   [DT_TQ1_0] = PACK_RAW,  [DT_TQ2_0] = PACK_RAW,
-    [DT_MXFP4] = PACK_RAW, [DT_NVFP4] = PACK_RAW,
+    [DT_F32] = PACK_F32,     [DT_F16] = PACK_F16,   [DT_BF16] = PACK_BF16,
+    [DT_Q4_0] = PACK_Q4,     [DT_Q4_1] = PACK_Q4,   [DT_Q5_0] = PACK_Q8,
+    [DT_Q5_1] = PACK_RAW,    [DT_Q8_0] = PACK_Q8,   [DT_Q2_K] = PACK_RAW,
+    [DT_Q3_K] = PACK_RAW,    [DT_Q4_K] = PACK_RAW,  [DT_Q5_K] = PACK_RAW,
+    [DT_Q6_K] = PACK_RAW,    [DT_IQ4_NL] = PACK_Q8, [DT_IQ4_XS] = PACK_RAW,
+    [DT_IQ3_XXS] = PACK_RAW, [DT_IQ3_S] = PACK_RAW, [DT_IQ2_XXS] = PACK_RAW,
+    [DT_IQ2_XS] = PACK_RAW,  [DT_IQ2_S] = PACK_RAW, [DT_IQ1_S] = PACK_RAW,
+    [DT_IQ1_M] = PACK_RAW,   [DT_TQ1_0] = PACK_RAW, [DT_TQ2_0] = PACK_RAW,
+    [DT_MXFP4] = PACK_RAW,   [DT_NVFP4] = PACK_RAW, [DT_F8_E4M3] = PACK_RAW,
+    [DT_F8_E8M0] = PACK_RAW, [DT_I8] = PACK_RAW,    [DT_INT4] = PACK_RAW,
+    [DT_GPTQ4] = PACK_RAW,   [DT_AWQ4] = PACK_RAW,  [DT_E2M1] = PACK_RAW,
 };
 
 /* Of a block of 16 rows x 32 columns. */
@@ -163,25 +168,38 @@ void packed_group(const struct packed *packed, const void *source, uint32_t grou
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
+/* Columns first .. + count - 1 of a row that is not packed; whole blocks of its format. */
+static void read_raw(const struct packed *packed, uint32_t row, uint32_t first, uint32_t count,
+                     float *to)
+{
+    const struct dtype_info *info = dtype_get(packed->type);
+
+    if (packed->tables)
+        dequant_tables(packed->tables, packed->first_row + row, first, count, to);
+    else
+        dequant_row(packed->type,
+                    packed->data + row * dtype_bytes(packed->type, packed->columns) +
+                        first / info->block * info->bytes,
+                    count, to);
+}
+
 void packed_raw_blocks(const struct packed *packed, uint32_t group, uint32_t first_block,
                        uint32_t block_count, float *to)
 {
-    const struct dtype_info *info = dtype_get(packed->type);
-    size_t row_bytes = dtype_bytes(packed->type, packed->columns);
-    uint32_t columns = block_count * BLOCK_COLUMNS, row = group * GROUP_ROWS;
+    uint32_t first = first_block * BLOCK_COLUMNS, row = group * GROUP_ROWS;
+    uint32_t end = first + block_count * BLOCK_COLUMNS;
 
-    must(first_block * BLOCK_COLUMNS % info->block == 0 && columns % info->block == 0);
     for (uint32_t lane = 0; lane < GROUP_ROWS; lane++, row++) {
-        const uint8_t *source = packed->data + row * row_bytes +
-                                first_block * BLOCK_COLUMNS / info->block * info->bytes;
-        float values[K_BLOCK] = {0};
+        for (uint32_t at = first; at < end; at += K_BLOCK) {
+            uint32_t count = end - at < K_BLOCK ? end - at : K_BLOCK;
+            uint32_t there =
+                at >= packed->columns || row >= packed->rows ? 0 : packed->columns - at;
+            float values[K_BLOCK] = {0};
 
-        for (uint32_t column = 0; column < columns; column += info->block) {
-            if (row < packed->rows)
-                dequant_row(packed->type, source, info->block, values);
-            for (uint32_t i = 0; i < info->block; i++)
-                to[(column + i) * GROUP_ROWS + lane] = values[i];
-            source += info->bytes;
+            if (there > 0)
+                read_raw(packed, row, at, there < count ? there : count, values);
+            for (uint32_t i = 0; i < count; i++)
+                to[(at - first + i) * GROUP_ROWS + lane] = values[i];
         }
     }
 }
@@ -230,8 +248,7 @@ void packed_row(const struct packed *packed, uint32_t row, float *to)
     switch (packed->pack) {
     case PACK_RAW:
         memset(to, 0, packed->blocks * BLOCK_COLUMNS * sizeof *to);
-        dequant_row(packed->type, packed->data + row * dtype_bytes(packed->type, packed->columns),
-                    packed->columns, to);
+        read_raw(packed, row, 0, packed->columns, to);
         break;
     case PACK_Q4:
         row_q4(packed, group, lane, to);

@@ -16,7 +16,8 @@
  *                all its lines, so that lines stay aligned)
  *                Line j, lane r: columns 4 j .. 4 j + 3, plus 128. Value = scale (q - 128).
  *                Holds Q8_0, and Q5_0 and IQ4_NL exactly.
- *     PACK_RAW   not packed: rows as the file has them, made PACK_F32 piece by piece at each use
+ *     PACK_RAW   not packed: rows as the file has them, with their tables where the format needs
+ *                some, made PACK_F32 piece by piece at each use
  *
  * The lines of PACK_Q4 and PACK_Q8 are operands of the dot-product instructions as they are
  * (vpdpbusd wants four unsigned bytes a lane; the even and the odd bytes are pairs for vpdpwssd and
@@ -27,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "kernels/quant_tables.h"
 
 enum {
     GROUP_ROWS = 16,
@@ -49,6 +50,8 @@ struct packed {
     uint32_t blocks;
     size_t group_bytes;  /* PACK_RAW: of 16 source rows */
     const uint8_t *data; /* 64-byte aligned; PACK_RAW: the source's rows, any alignment */
+    const struct quant_tables *tables; /* PACK_RAW: instead of `data`; else NULL */
+    uint32_t first_row;                /* in `tables` */
 };
 
 /* Everything but `data`, from the source's format and shape. */

@@ -7,8 +7,8 @@
  *
  * For given q the best a and b are a least squares fit; for given a and b the best q is rounding.
  * Both are alternated, from scales a little above and below the one that reaches the extremes.
- * Then a and b are rounded as the format stores them. In the K formats they are small integers times
- * the block's d: the neighbours of each integer are tried too, and last d is fitted to all. */
+ * Then a and b are rounded as the format stores them. In the K formats they are small integers
+ * times the block's d: the neighbours of each integer are tried too, and d is fitted to all. */
 #include "kernels/cpu/quant.h"
 
 #include <math.h>

@@ -1,10 +1,9 @@
 /* quant.h -- float32 into the stored formats: the other direction of dequant.h, for converting
  * files.
  *
- * Formats of few bits search: of many scales for a block the one is taken whose squared error, after
- * the scale has been rounded as the format stores it, is least; never a worse one than plain
- * rounding to the block's extremes gives. Q8_0 is rounded plainly, bit for bit as ggml does it.
- * Nothing here allocates; any threads at once. */
+ * Formats of few bits search: of many scales for a block the one is taken whose squared error,
+ * after the scale has been rounded as the format stores it, is least. Q8_0 is rounded plainly, bit
+ * for bit as ggml does it. Nothing here allocates; any threads at once. */
 #ifndef WEFT_CPU_QUANT_H
 #define WEFT_CPU_QUANT_H
 

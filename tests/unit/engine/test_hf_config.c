@@ -193,7 +193,6 @@ static void refuses_by_the_key(void **state)
     refuses(",\"attention_bias\":true", E_UNSUPPORTED, "attention_bias");
     refuses(",\"mlp_bias\":true", E_UNSUPPORTED, "mlp_bias");
     refuses(",\"partial_rotary_factor\":0.5", E_UNSUPPORTED, "partial_rotary_factor");
-    refuses(",\"quantization_config\":{}", E_UNSUPPORTED, "quantization_config");
 }
 
 static void refuses_other_documents(void **state)
