@@ -1,7 +1,7 @@
 /* command_serve.c -- `weft serve`: boot and shutdown order, nothing else.
  *
- *     bind the port | load the model | tokenizer, template | loop | scheduler | prepare | listen |
- *     HTTP | ready
+ *     bind the port | load the model | tokenizer, template, vocabulary | loop | scheduler |
+ *     prepare | listen | HTTP | ready
  *
  * What is opened first is closed last, but for HTTP, which closes before the scheduler: no client
  * may wait for a thread that is gone. Runs on the main thread, which becomes the loop thread. */
@@ -70,19 +70,21 @@ static void name_model(struct serve *serve, const struct config *config)
 static int choose_format(struct serve *serve, const struct config *config, struct fault *fault)
 {
     struct openai_context *openai = &serve->server.openai;
-    const char *text;
     size_t bytes = 0;
+    const char *text = chat_template_source(serve->chat_template, true, &bytes);
+    int r = 0;
 
     if (strcmp(config->tool_parser, "none") == 0)
         return 0;
     if (strcmp(config->tool_parser, "auto") != 0) {
         openai->parse_always = true;
-        return tool_format_named(config->tool_parser, &openai->tool_format, fault);
-    }
-    text = chat_template_source(serve->chat_template, true, &bytes);
-    if (text)
+        r = tool_format_named(config->tool_parser, &openai->tool_format, fault);
+    } else if (text) {
         openai->tool_format = tool_format_choose(text, bytes, &openai->parse_always);
-    return 0;
+    }
+    if (openai->tool_format && text)
+        openai->may_reason = tool_format_reasons(openai->tool_format, text, bytes);
+    return r;
 }
 
 /* As Transformers does. */
@@ -119,9 +121,27 @@ static int load_model(struct serve *serve, const struct config *config, struct f
     return 0;
 }
 
+/* What answers can be held to needs the vocabulary as a tree. */
+static int open_constraints(struct serve *serve, const struct config *config, struct fault *fault)
+{
+    struct openai_context *openai = &serve->server.openai;
+    struct constraints_options options = {.tokenizer = serve->tokenizer,
+                                          .format = openai->tool_format,
+                                          .bytes_max = config->constraint_bytes};
+    uint64_t before_ns = clock_now();
+    int r;
+
+    if (!serve->tokenizer)
+        return 0;
+    r = constraints_open(&options, &openai->constraints, fault);
+    progress_phase(&serve->progress, "ordering vocabulary", clock_seconds(clock_now() - before_ns));
+    return r;
+}
+
 static int fill_options(struct serve *serve, const struct config *config, struct fault *fault)
 {
     const struct engine_limits *limits = engine_limits(serve->engine);
+    int r;
 
     serve->server.options = (struct server_options){
         .body_bytes_max = config->max_body_bytes,
@@ -142,7 +162,8 @@ static int fill_options(struct serve *serve, const struct config *config, struct
         .choices_max = config->max_choices,
         .strict_max_tokens = config->strict_max_tokens,
     };
-    return choose_format(serve, config, fault);
+    r = choose_format(serve, config, fault);
+    return r < 0 ? r : open_constraints(serve, config, fault);
 }
 
 static int start_threads(struct serve *serve, const struct config *config, struct fault *fault)
@@ -257,6 +278,7 @@ static void serve_close(struct serve *serve)
     exchanges_close(serve->server.exchanges);
     metrics_close(serve->server.metrics);
     loop_close(serve->server.loop);
+    constraints_close(serve->server.openai.constraints);
     chat_template_close(serve->chat_template);
     engine_close(serve->engine);
     listener_fini(&serve->listener);

@@ -16,6 +16,7 @@
 #include "scheduler/event.h"
 #include "scheduler/request.h"
 #include "server/api_error.h"
+#include "server/constraints.h"
 #include "server/tools.h"
 
 /* What requests are read against: immutable, shared by the prepare threads. */
@@ -29,7 +30,9 @@ struct openai_context {
     uint32_t choices_max;   /* n, and prompts x n */
     bool strict_max_tokens; /* a max_tokens above the room left is an error, not lowered */
     const struct tool_format
-        *tool_format;  /* how the model writes calls and reasoning; NULL: plain */
+        *tool_format; /* how the model writes calls and reasoning; NULL: plain */
+    bool may_reason;  /* the template has marks of reasoning: an answer may begin with it */
+    struct constraints *constraints; /* NULL: answers cannot be held to a form */
     bool parse_always; /* chat answers are split by it even when the request has no tools */
 };
 
@@ -39,8 +42,9 @@ enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETIONS };
 
 /* Reads a body. On success both are the caller's (the reply owns its own memory). On failure
  * `error` is filled and nothing is returned. Checks everything that can be checked before the
- * first token. */
-int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context,
+ * first token. OPENAI_LATER, unless `patient`: the constraint takes long to make. */
+enum { OPENAI_LATER = 1 };
+int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context, bool patient,
                  const char *body, size_t bytes, struct request **ret_request,
                  struct reply **ret_reply, struct api_error *error);
 

@@ -82,6 +82,17 @@ static int render(struct draft *draft, json_t *messages, struct buf *text)
     return r;
 }
 
+/* Where in an answer the prompt leaves the model. */
+static void read_opening(struct draft *draft, const struct buf *text)
+{
+    const struct tool_format *format = draft->format;
+    const char *prompt = buf_string(text);
+
+    draft->starts_in_reasoning = tool_format_opens_reasoning(format, prompt, text->bytes);
+    draft->starts_behind_reasoning = tool_format_closes_reasoning(format, prompt, text->bytes);
+    draft->starts_in_header = tool_format_opens_header(format, prompt, text->bytes);
+}
+
 int chat_read_prompt(struct draft *draft)
 {
     json_t *messages = NULL;
@@ -94,8 +105,7 @@ int chat_read_prompt(struct draft *draft)
     if (r == 0)
         r = render(draft, messages, &text);
     if (r == 0 && draft->format)
-        draft->starts_in_reasoning =
-            tool_format_opens_reasoning(draft->format, buf_string(&text), text.bytes);
+        read_opening(draft, &text);
     if (r == 0)
         r = draft_encode(draft, 0, "messages", buf_string(&text), text.bytes,
                          draft->fields.chat_add_special ? ENCODE_ADD_SPECIAL : 0);

@@ -14,7 +14,6 @@ enum neutral {
     NEUTRAL_ONE,
     NEUTRAL_EMPTY,      /* [], {}, "" */
     NEUTRAL_WORD_NONE,  /* "none" */
-    NEUTRAL_TEXT,       /* {"type": "text"} */
     NEUTRAL_MODALITIES, /* ["text"] */
     NEUTRAL_N,          /* the value of n */
 };
@@ -42,8 +41,6 @@ static bool is_neutral(const json_t *value, enum neutral neutral, int64_t n)
                (json_is_object(value) && json_object_size(value) == 0) || is_word(value, "");
     case NEUTRAL_WORD_NONE:
         return is_word(value, "none");
-    case NEUTRAL_TEXT:
-        return is_word(json_object_get(value, "type"), "text");
     case NEUTRAL_MODALITIES:
         return json_is_array(value) && json_array_size(value) == 1 &&
                is_word(json_array_get(value, 0), "text");
@@ -152,7 +149,6 @@ static const char *neutral_name(enum neutral neutral)
         [NEUTRAL_ONE] = "`1`",
         [NEUTRAL_EMPTY] = "empty",
         [NEUTRAL_WORD_NONE] = "`\"none\"`",
-        [NEUTRAL_TEXT] = "`{\"type\": \"text\"}`",
         [NEUTRAL_MODALITIES] = "`[\"text\"]`",
         [NEUTRAL_N] = "the value of `n`",
     };

@@ -265,20 +265,27 @@ static int read_body(struct draft *draft, struct reply **ret_reply)
     r = draft->endpoint == OPENAI_CHAT ? draft_read_tools(draft) : 0;
     if (r < 0)
         return r;
+    r = draft_read_form(draft);
+    if (r < 0)
+        return r;
     r = draft->endpoint == OPENAI_CHAT ? chat_read_prompt(draft) : completions_read_prompts(draft);
     if (r < 0)
         return r;
     r = fit(draft);
     if (r < 0)
         return r;
+    r = draft_constrain(draft);
+    if (r != 0)
+        return r;
     return draft_make_reply(draft, &wish, ret_reply);
 }
 
-int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context,
+int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context, bool patient,
                  const char *body, size_t bytes, struct request **ret_request,
                  struct reply **ret_reply, struct api_error *error)
 {
-    struct draft draft = {.context = context, .endpoint = endpoint, .body_bytes = bytes};
+    struct draft draft = {
+        .context = context, .endpoint = endpoint, .body_bytes = bytes, .patient = patient};
     json_t *tree = NULL;
     int r;
 
@@ -293,11 +300,16 @@ int openai_parse(enum openai_endpoint endpoint, const struct openai_context *con
     if (r == 0) {
         *ret_request = draft.request;
     } else {
-        api_error_from_fault(error, &draft.fault);
+        if (r != OPENAI_LATER)
+            api_error_from_fault(error, &draft.fault);
         if (r == E_NOT_FOUND)
             error->kind = API_MODEL_NOT_FOUND;
-        arena_close(draft.arena);
+        if (draft.request)
+            request_free(draft.request);
+        else
+            arena_close(draft.arena);
     }
+    json_decref(draft.form.owned);
     tokens_fini(&draft.tokens);
     json_decref(tree);
     return r;

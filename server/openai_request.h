@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "config/base/json.h"
+#include "engine/text/schema.h"
 #include "server/openai.h"
 
 /* The plain fields, read and in range; names and defaults are in openai_fields.def. */
@@ -27,20 +28,47 @@ struct openai_fields {
 int openai_fields_read(enum openai_endpoint endpoint, const json_t *body,
                        struct openai_fields *ret_fields, struct fault *fault);
 
+/* What an answer's content must be: openai_form.c. */
+enum answer_form_kind {
+    FORM_FREE,
+    FORM_OBJECT, /* any JSON object */
+    FORM_SCHEMA,
+    FORM_REGEX,
+    FORM_CHOICE,
+    FORM_GRAMMAR, /* GBNF */
+};
+struct answer_form {
+    enum answer_form_kind kind;
+    char field[64];      /* that asks for it */
+    const json_t *value; /* the schema, text or array of texts; lent by the body or `owned` */
+    json_t *owned;
+    enum schema_space space;
+};
+
+/* Which calls an answer may have or must have: openai_tools.c. */
+enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO, TOOL_CHOICE_REQUIRED, TOOL_CHOICE_NAMED };
+
 struct draft {
     const struct openai_context *context;
     enum openai_endpoint endpoint;
     const json_t *body;
     size_t body_bytes;
     struct openai_fields fields;
-    struct arena *arena;              /* becomes the request's */
-    struct request *request;          /* lies in it */
-    bool prompts_are_text;            /* not token ids */
-    const json_t *tools;              /* that may be called, checked; NULL: none */
+    struct arena *arena;     /* becomes the request's */
+    struct request *request; /* lies in it */
+    bool prompts_are_text;   /* not token ids */
+    struct answer_form form;
+    const json_t *tools; /* that may be called, checked; NULL: none */
+    enum tool_choice tool_choice;
+    const char *tool_name;            /* TOOL_CHOICE_NAMED: which one */
+    bool strict_tools;                /* a call has to fit: one of the tools says so */
     const struct tool_format *format; /* by which the answer is split; NULL: it is not */
     bool starts_in_reasoning;         /* the prompt has opened it */
+    bool starts_behind_reasoning;     /* it has closed it */
+    bool starts_in_header;            /* it has opened a call's header, or a text's */
     struct tokens tokens;             /* scratch: one prompt at a time */
     struct fault fault;
+    bool patient; /* a constraint may take long to make */
 };
 
 /* Makes room for so many prompts; refuses more choices than are allowed. */
@@ -60,8 +88,11 @@ int draft_fault(struct draft *draft, int code, const char *field, const char *fo
     __attribute__((format(printf, 4, 5)));
 
 /* openai_tools.c: what may be called, and by which format the answer is split. */
-enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO, TOOL_CHOICE_REQUIRED, TOOL_CHOICE_NAMED };
 int draft_read_tools(struct draft *draft);
+/* openai_form.c: fills `form`. */
+int draft_read_form(struct draft *draft);
+/* openai_constraint.c: request->constraint, of what was read. OPENAI_LATER, unless `patient`. */
+int draft_constrain(struct draft *draft);
 /* openai_messages.c: the messages as a template takes them; a new reference. */
 int draft_read_messages(struct draft *draft, json_t **ret_messages);
 /* openai_sampling.c: fills request->sampling, and what is wanted of the answer. */

@@ -4,8 +4,7 @@
  *     "tools": [{"type": "function", "function": {"name": "f", "parameters": {}, "strict": true}}]
  *     "tool_choice": "none" | "auto" | "required" | {"type": "function", "function": {"name": "f"}}
  *
- * What an answer must be is a matter of constrained sampling. This server has none for calls: a
- * choice other than auto and none, and strict, are refused by name in must_call(). */
+ * A call that must come, or must fit its schema, is a constraint on the answer: tools_write.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -81,10 +80,7 @@ static int check_function(struct draft *draft, const json_t *function, const cha
         r = json_get_bool(function, path, "strict", &strict, &draft->fault);
     if (r < 0)
         return r;
-    (void)snprintf(field, sizeof field, "%.*sstrict", PATH_BYTES, path);
-    if (strict)
-        return draft_fault(draft, E_UNSUPPORTED, field,
-                           "'%s': this server cannot hold calls to a schema", field);
+    draft->strict_tools = draft->strict_tools || strict;
     return check_schema(draft, function, path);
 }
 
@@ -184,8 +180,7 @@ static int read_named(struct draft *draft, const json_t *tools, const json_t *ch
                                name);
 }
 
-static int read_choice(struct draft *draft, const json_t *tools, enum tool_choice *ret_choice,
-                       const char **ret_name)
+static int read_choice(struct draft *draft, const json_t *tools)
 {
     static const char *const words[] = {[TOOL_CHOICE_NONE] = "none",
                                         [TOOL_CHOICE_AUTO] = "auto",
@@ -193,12 +188,12 @@ static int read_choice(struct draft *draft, const json_t *tools, enum tool_choic
     const json_t *choice = json_object_get(draft->body, "tool_choice");
     const char *word = json_string_value(choice);
 
-    *ret_choice = tools ? TOOL_CHOICE_AUTO : TOOL_CHOICE_NONE;
+    draft->tool_choice = tools ? TOOL_CHOICE_AUTO : TOOL_CHOICE_NONE;
     if (!choice || json_is_null(choice))
         return 0;
     for (unsigned i = 0; word && i < sizeof words / sizeof *words; i++) {
         if (strcmp(word, words[i]) == 0) {
-            *ret_choice = (enum tool_choice)i;
+            draft->tool_choice = (enum tool_choice)i;
             word = NULL;
         }
     }
@@ -206,41 +201,26 @@ static int read_choice(struct draft *draft, const json_t *tools, enum tool_choic
         return draft_fault(draft, E_INVALID, "tool_choice",
                            "'tool_choice' must be \"none\", \"auto\", \"required\" or an object "
                            "that names a function");
-    if (!tools && (json_is_object(choice) || *ret_choice != TOOL_CHOICE_NONE))
+    if (!tools && (json_is_object(choice) || draft->tool_choice != TOOL_CHOICE_NONE))
         return draft_fault(draft, E_INVALID, "tool_choice", "'tool_choice' needs 'tools'");
     if (!json_is_object(choice))
         return 0;
-    *ret_choice = TOOL_CHOICE_NAMED;
-    return read_named(draft, tools, choice, ret_name);
-}
-
-/* The place where a constraint on the answer would be made of the choice and the schemas. */
-static int must_call(struct draft *draft, enum tool_choice choice)
-{
-    if (choice == TOOL_CHOICE_REQUIRED || choice == TOOL_CHOICE_NAMED)
-        return draft_fault(draft, E_UNSUPPORTED, "tool_choice",
-                           "'tool_choice' may be \"auto\" or \"none\": this server cannot make a "
-                           "model call");
-    return 0;
+    draft->tool_choice = TOOL_CHOICE_NAMED;
+    return read_named(draft, tools, choice, &draft->tool_name);
 }
 
 int draft_read_tools(struct draft *draft)
 {
     const struct openai_context *context = draft->context;
     const json_t *tools = NULL;
-    const char *name = NULL;
-    enum tool_choice choice;
     int r = read_list(draft, &tools);
 
     if (r < 0)
         return r;
-    r = read_choice(draft, tools, &choice, &name);
+    r = read_choice(draft, tools);
     if (r < 0)
         return r;
-    r = must_call(draft, choice);
-    if (r < 0)
-        return r;
-    if (choice == TOOL_CHOICE_NONE)
+    if (draft->tool_choice == TOOL_CHOICE_NONE)
         tools = NULL;
     if (tools && (!context->tool_format || !tool_format_calls(context->tool_format)))
         return draft_fault(draft, E_UNSUPPORTED, "tools",

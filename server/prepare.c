@@ -1,22 +1,30 @@
-/* prepare.c -- see prepare.h. Two rings of job pointers; a NULL job tells one worker to end.
+/* prepare.c -- see prepare.h. Rings of job pointers; a NULL job tells one worker to end.
  *
- * Both rings hold every job that may be outstanding and the NULLs, so a push never fails. */
+ *     jobs --> workers --> results
+ *                 \-> slow --> the slow thread --> results
+ *
+ * All rings hold every job that may be outstanding and the NULLs, so a push never fails. */
 #include "server/prepare.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "config/base/ring.h"
+
+enum { SLOW_NICE = 19 };
 
 struct prepare {
     struct prepare_options options;
     struct ring *jobs;
+    struct ring *slow;
     struct ring *results;
     uint32_t outstanding; /* the loop's count */
     uint32_t thread_count;
-    pthread_t *threads;
+    pthread_t *threads; /* the last one is the slow thread */
 };
 
 struct prepare_job *prepare_job_open(size_t body_bytes_max)
@@ -38,21 +46,45 @@ void prepare_job_close(struct prepare_job *job)
     free(job);
 }
 
+/* Takes one job. false: it was the last. */
+static bool take(struct prepare *prepare, struct ring *from, bool patient)
+{
+    struct prepare_job *job;
+    int r;
+
+    if (!ring_pop_wait(from, &job, UINT64_MAX))
+        return true;
+    if (!job)
+        return false;
+    r = openai_parse(job->endpoint, prepare->options.context, patient, buf_string(&job->body),
+                     job->body.bytes, &job->request, &job->reply, &job->error);
+    if (r == OPENAI_LATER) {
+        must(!patient && ring_push(prepare->slow, &job) == 0);
+        return true;
+    }
+    must(ring_push(prepare->results, &job) == 0);
+    prepare->options.bell(prepare->options.bell_data);
+    return true;
+}
+
 static void *work(void *data)
 {
     struct prepare *prepare = data;
-    struct prepare_job *job;
 
-    for (;;) {
-        if (!ring_pop_wait(prepare->jobs, &job, UINT64_MAX))
-            continue;
-        if (!job)
-            return NULL;
-        (void)openai_parse(job->endpoint, prepare->options.context, buf_string(&job->body),
-                           job->body.bytes, &job->request, &job->reply, &job->error);
-        must(ring_push(prepare->results, &job) == 0);
-        prepare->options.bell(prepare->options.bell_data);
-    }
+    while (take(prepare, prepare->jobs, false))
+        ;
+    return NULL;
+}
+
+static void *work_slowly(void *data)
+{
+    struct prepare *prepare = data;
+
+    /* The thread's own on Linux; what it computes for comes second to everything else. */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), SLOW_NICE);
+    while (take(prepare, prepare->slow, true))
+        ;
+    return NULL;
 }
 
 static int start_threads(struct prepare *prepare)
@@ -63,8 +95,10 @@ static int start_threads(struct prepare *prepare)
     /* Signals are the loop's: a worker must not take one. */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (r == 0 && prepare->thread_count < prepare->options.threads) {
-        r = pthread_create(&prepare->threads[prepare->thread_count], NULL, work, prepare);
+    while (r == 0 && prepare->thread_count <= prepare->options.threads) {
+        r = pthread_create(&prepare->threads[prepare->thread_count], NULL,
+                           prepare->thread_count < prepare->options.threads ? work : work_slowly,
+                           prepare);
         if (r == 0)
             prepare->thread_count++;
     }
@@ -82,9 +116,10 @@ int prepare_open(const struct prepare_options *options, struct prepare **ret_pre
     if (!prepare)
         return fault_set(fault, E_MEMORY, "no memory for the prepare threads");
     prepare->options = *options;
-    prepare->threads = calloc(options->threads, sizeof *prepare->threads);
+    prepare->threads = calloc(options->threads + (size_t)1, sizeof *prepare->threads);
     if (!prepare->threads ||
         ring_open(capacity, sizeof(struct prepare_job *), &prepare->jobs) < 0 ||
+        ring_open(capacity, sizeof(struct prepare_job *), &prepare->slow) < 0 ||
         ring_open(capacity, sizeof(struct prepare_job *), &prepare->results) < 0) {
         r = fault_set(fault, E_MEMORY, "no memory for the prepare threads");
         goto out;
@@ -104,16 +139,24 @@ out:
 void prepare_close(struct prepare *prepare)
 {
     struct prepare_job *job = NULL;
+    uint32_t workers;
 
     if (!prepare)
         return;
-    for (uint32_t i = 0; i < prepare->thread_count; i++)
+    workers = prepare->thread_count < prepare->options.threads ? prepare->thread_count
+                                                               : prepare->options.threads;
+    for (uint32_t i = 0; i < workers; i++)
         must(ring_push(prepare->jobs, &job) == 0);
-    for (uint32_t i = 0; i < prepare->thread_count; i++)
+    for (uint32_t i = 0; i < workers; i++)
         (void)pthread_join(prepare->threads[i], NULL);
+    if (prepare->thread_count > workers) { /* after them: they may still hand it a job */
+        must(ring_push(prepare->slow, &job) == 0);
+        (void)pthread_join(prepare->threads[workers], NULL);
+    }
     while (prepare->results && ring_pop(prepare->results, &job))
         prepare_job_close(job);
     ring_close(prepare->jobs);
+    ring_close(prepare->slow);
     ring_close(prepare->results);
     free(prepare->threads);
     free(prepare);

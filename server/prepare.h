@@ -5,6 +5,9 @@
  * a job belongs to the side that holds it. The pool is our own: libuv's is shared with files and
  * name lookups.
  *
+ * One thread more, of the lowest priority, takes the jobs whose constraint is slow to compile, one
+ * after the other: so the pool is never kept from its work by them.
+ *
  * prepare_submit() and prepare_next() belong to the loop thread. */
 #ifndef WEFT_PREPARE_H
 #define WEFT_PREPARE_H

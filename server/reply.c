@@ -116,7 +116,7 @@ static void end_choice(struct reply *reply, struct reply_choice *choice, const c
     reply_entries_release(reply, choice, UINT64_MAX);
     if (choice->parser)
         reply_parts_finish(reply, choice, out);
-    if (choice->call_count > 0 && strcmp(reason, "stop") == 0)
+    if (choice->call_count > 0 && strcmp(reason, "stop") == 0 && !reply->wish.named_call)
         reason = "tool_calls";
     choice->finish_reason = reason;
     if (reply->wish.stream)

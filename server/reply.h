@@ -53,6 +53,7 @@ struct reply_wish {
     bool ignore_eos;
     bool include_reasoning;
     bool parallel_calls;
+    bool named_call;     /* the call was the client's wish: it ends with "stop" */
     uint32_t min_tokens; /* stop strings that end in these first tokens do not count */
     uint32_t stop_token_count;
     const int32_t *stop_tokens; /* in the reply's arena */

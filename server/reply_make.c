@@ -139,6 +139,7 @@ static int fill_reply(struct draft *draft, const struct reply_wish *wish, struct
     int r;
 
     reply->wish = *wish;
+    reply->wish.named_call = draft->tool_choice == TOOL_CHOICE_NAMED;
     reply->wish.min_tokens = sampling->min_tokens;
     reply->wish.stop_token_count = sampling->stop_count;
     reply->wish.stop_tokens = (int32_t *)arena_copy(

@@ -94,6 +94,19 @@ bool tool_format_marks(const struct tool_format *format, const char *text, size_
     return false;
 }
 
+const char *tool_format_marker(const struct tool_format *format, size_t index)
+{
+    if (index < format->marker_count)
+        return format->markers[index].text;
+    if (!format->inner)
+        return NULL;
+    for (size_t i = 0; format->inner[i]; i++) {
+        if (i == index - format->marker_count)
+            return format->inner[i];
+    }
+    return NULL;
+}
+
 bool tool_format_calls(const struct tool_format *format)
 {
     return !format->only_reasoning;

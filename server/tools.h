@@ -66,11 +66,19 @@ void tool_format_list(struct buf *text);
 /* The format that a chat template shows, or NULL. *ret_always: every answer has to be parsed, not
  * only those to requests with tools, since there is reasoning to be split off. */
 const struct tool_format *tool_format_choose(const char *text, size_t bytes, bool *ret_always);
+/* Does a chat template have the format's marks of reasoning? */
+bool tool_format_reasons(const struct tool_format *format, const char *text, size_t bytes);
 /* Does a prompt that ends so leave the model inside its reasoning? */
 bool tool_format_opens_reasoning(const struct tool_format *format, const char *text, size_t bytes);
 /* Is this the text of one of the format's markers? Then a special token that reads so must be fed,
  * although it is left out of an answer's text otherwise. */
 bool tool_format_marks(const struct tool_format *format, const char *text, size_t bytes);
+/* The format's markers one by one, those inside calls too; NULL behind the last. */
+const char *tool_format_marker(const struct tool_format *format, size_t index);
+/* Does a prompt that ends so leave the model behind its reasoning, or without any? */
+bool tool_format_closes_reasoning(const struct tool_format *format, const char *text, size_t bytes);
+/* Is a prompt that ends so one that has opened the header of what follows? */
+bool tool_format_opens_header(const struct tool_format *format, const char *text, size_t bytes);
 /* false: only reasoning is split off. */
 bool tool_format_calls(const struct tool_format *format);
 /* The model was trained on ids of nine letters and digits. */

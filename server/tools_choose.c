@@ -34,8 +34,7 @@ static bool has(const char *text, size_t bytes, const char *part)
     return !part || memmem(text, bytes, part, strlen(part));
 }
 
-/* Does the template know the markers of the format's reasoning? */
-static bool thinks(const struct tool_format *format, const char *text, size_t bytes)
+bool tool_format_reasons(const struct tool_format *format, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < format->marker_count; i++) {
         const struct tool_marker *marker = &format->markers[i];
@@ -44,7 +43,7 @@ static bool thinks(const struct tool_format *format, const char *text, size_t by
             has(text, bytes, marker->text))
             return true;
     }
-    return false;
+    return format == &tool_harmony;
 }
 
 const struct tool_format *tool_format_choose(const char *text, size_t bytes, bool *ret_always)
@@ -54,25 +53,53 @@ const struct tool_format *tool_format_choose(const char *text, size_t bytes, boo
 
         if (!has(text, bytes, signature->texts[0]) || !has(text, bytes, signature->texts[1]))
             continue;
-        *ret_always = signature->always || thinks(signature->format, text, bytes);
+        *ret_always = signature->always || tool_format_reasons(signature->format, text, bytes);
         return signature->format;
     }
     *ret_always = false;
     return NULL;
 }
 
-bool tool_format_opens_reasoning(const struct tool_format *format, const char *text, size_t bytes)
+static bool ends_with(const char *text, size_t bytes, const char *end)
+{
+    size_t end_bytes = end ? strlen(end) : 0;
+
+    return end_bytes > 0 && bytes >= end_bytes &&
+           memcmp(text + bytes - end_bytes, end, end_bytes) == 0;
+}
+
+static size_t without_space(const char *text, size_t bytes)
 {
     while (bytes > 0 && tools_is_space(text[bytes - 1]))
         bytes--;
+    return bytes;
+}
+
+bool tool_format_opens_reasoning(const struct tool_format *format, const char *text, size_t bytes)
+{
+    bytes = without_space(text, bytes);
     for (size_t i = 0; i < format->marker_count; i++) {
         const struct tool_marker *marker = &format->markers[i];
-        const char *end = marker->act == TOOL_ACT_THINK ? marker->text : format->opens_reasoning;
-        size_t end_bytes = end ? strlen(end) : 0;
 
-        if (end_bytes > 0 && bytes >= end_bytes &&
-            memcmp(text + bytes - end_bytes, end, end_bytes) == 0)
+        if (ends_with(text, bytes,
+                      marker->act == TOOL_ACT_THINK ? marker->text : format->opens_reasoning))
             return true;
     }
     return false;
+}
+
+bool tool_format_closes_reasoning(const struct tool_format *format, const char *text, size_t bytes)
+{
+    bytes = without_space(text, bytes);
+    for (size_t i = 0; i < format->marker_count; i++) {
+        if (format->markers[i].act == TOOL_ACT_THINK_END &&
+            ends_with(text, bytes, format->markers[i].text))
+            return true;
+    }
+    return false;
+}
+
+bool tool_format_opens_header(const struct tool_format *format, const char *text, size_t bytes)
+{
+    return ends_with(text, bytes, format->opens_header);
 }

@@ -99,4 +99,5 @@ static const struct tool_marker markers[] = {
 const struct tool_format tool_functionary = {.name = "functionary",
                                              TOOL_MARKERS(markers),
                                              .step = functionary_step,
-                                             .finish = functionary_finish};
+                                             .finish = functionary_finish,
+                                             .opens_header = ">>>"};

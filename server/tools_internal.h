@@ -42,6 +42,7 @@ struct tool_format {
     const char *const *inner;    /* markers inside calls, ended by NULL; or NULL */
     const void *style;           /* what tells formats of one file apart */
     const char *opens_reasoning; /* at the end of a prompt, beside the THINK markers; or NULL */
+    const char *opens_header;    /* at the end of a prompt, of what follows; or NULL */
     bool short_ids;
     bool only_reasoning; /* no calls */
 };
@@ -181,6 +182,9 @@ enum json_scan_result tools_object_byte(struct tool_parser *parser, char byte);
 void tools_value_init(struct tool_parser *parser);
 /* An object that is the arguments themselves, of a call whose name is known. */
 enum json_scan_result tools_value_byte(struct tool_parser *parser, char byte);
+
+/* tools_tagged.c: a value of this schema in tags is the text of a string, not JSON. */
+bool tools_is_text(const json_t *schema);
 
 extern const struct tool_format tool_hermes, tool_llama3_json, tool_mistral, tool_granite;
 extern const struct tool_format tool_deepseek_v3, tool_deepseek_v31;

@@ -121,6 +121,11 @@ static unsigned types_of(const json_t *schema, unsigned depth)
     return found ? found : TYPE_ANY;
 }
 
+bool tools_is_text(const json_t *schema)
+{
+    return types_of(schema, SCHEMA_DEPTH_MAX) == TYPE_STRING;
+}
+
 /* --- steps ------------------------------------------------------------------------------------ */
 
 /* Skips white space before one of `texts`. Returns its index, or a negative number; has failed the
@@ -194,7 +199,7 @@ static void value_begin(struct tool_parser *parser)
     for (size_t i = 0; i < key->bytes; i++)
         tools_escaped(parser, key->data[i]);
     tools_arguments(parser, "\": ", 3);
-    parser->streams = types_of(parameter_schema(parser), SCHEMA_DEPTH_MAX) == TYPE_STRING;
+    parser->streams = tools_is_text(parameter_schema(parser));
     if (parser->streams)
         tools_arguments(parser, "\"", 1);
     parser->started = false;

@@ -105,6 +105,28 @@ size_t constraint_cache_bytes(struct constraint *constraint)
     return bytes;
 }
 
+size_t constraint_bytes(struct constraint *constraint)
+{
+    const struct automaton *automaton = constraint->automaton;
+    size_t bytes = sizeof *constraint + sizeof *automaton +
+                   automaton->code_count * sizeof *automaton->code +
+                   automaton->target_count * sizeof *automaton->targets +
+                   automaton->repeat_count * sizeof *automaton->repeats +
+                   automaton->state_count * sizeof *automaton->states +
+                   automaton->edge_count * sizeof *automaton->edges;
+
+    if (pthread_mutex_trylock(&constraint->lock) != 0)
+        return bytes + constraint->limits.cache_bytes;
+    bytes += memo_bytes(&constraint->memo);
+    pthread_mutex_unlock(&constraint->lock);
+    return bytes;
+}
+
+uint32_t constraint_owners(struct constraint *constraint)
+{
+    return atomic_load(&constraint->owners);
+}
+
 /* All numbers that are held, when `into` is not NULL; returns how many. */
 static size_t held_collect(struct constraint *constraint, uint32_t **into)
 {

@@ -44,6 +44,10 @@ struct constraint *constraint_share(struct constraint *constraint); /* one owner
 void constraint_close(struct constraint *constraint); /* one owner less; NULL is fine */
 /* Bytes that the cache holds now: for metrics and tests. */
 size_t constraint_cache_bytes(struct constraint *constraint);
+/* All its memory, the states' not counted. Never waits: while another thread works with it, the
+ * cache counts as full. */
+size_t constraint_bytes(struct constraint *constraint);
+uint32_t constraint_owners(struct constraint *constraint);
 
 /* At the beginning of the text. */
 int constraint_state_open(struct constraint *constraint, struct constraint_state **ret_state,

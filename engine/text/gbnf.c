@@ -598,7 +598,8 @@ static int parse_rule(struct parser *parser)
     return r < 0 ? no_memory(parser) : 0;
 }
 
-static int check_names(struct parser *parser)
+/* Every name is defined, and one of them is `root`: its rule. */
+static int check_names(struct parser *parser, int32_t *ret_root)
 {
     uint32_t root = 0;
 
@@ -616,30 +617,26 @@ static int check_names(struct parser *parser)
     }
     if (root == 0)
         return fault_set(parser->fault, E_INVALID, "The grammar has no rule named 'root'");
-    grammar_set_root(parser->grammar, name_get(parser, root - 1)->rule);
+    *ret_root = name_get(parser, root - 1)->rule;
     return 0;
 }
 
-int gbnf_parse(const char *text, size_t bytes, struct grammar **ret_grammar, struct fault *fault)
+static int parse_rules(struct grammar *grammar, const char *text, size_t bytes, int32_t *ret_root,
+                       struct fault *fault)
 {
-    struct parser parser = {.text = text, .bytes = bytes, .here = {1, 1}, .fault = fault};
-    int r;
+    struct parser parser = {
+        .text = text, .bytes = bytes, .here = {1, 1}, .grammar = grammar, .fault = fault};
+    int r = 0;
 
     if (bytes > TEXT_BYTES_MAX)
         return fault_set(fault, E_TOO_LARGE, "The grammar has more than %d bytes", TEXT_BYTES_MAX);
-    r = grammar_open(NODES_MAX, &parser.grammar, fault);
     skip_space(&parser, true);
     while (r == 0 && !at_end(&parser)) {
         r = parse_rule(&parser);
         skip_space(&parser, true);
     }
     if (r == 0)
-        r = check_names(&parser);
-    if (r == 0) {
-        *ret_grammar = parser.grammar;
-        parser.grammar = NULL;
-    }
-    grammar_close(parser.grammar);
+        r = check_names(&parser, ret_root);
     free(parser.names.items);
     free(parser.slots.items);
     free(parser.sequence.items);
@@ -648,4 +645,37 @@ int gbnf_parse(const char *text, size_t bytes, struct grammar **ret_grammar, str
     free(parser.ranges.items);
     free(parser.literal.items);
     return r;
+}
+
+int gbnf_build(struct grammar *grammar, const char *text, size_t bytes, int32_t *ret_node,
+               struct fault *fault)
+{
+    int32_t root, node;
+    int r = parse_rules(grammar, text, bytes, &root, fault);
+
+    if (r < 0)
+        return r;
+    node = grammar_reference(grammar, root);
+    if (node < 0)
+        return fault_set(fault, node, "The grammar is too large");
+    *ret_node = node;
+    return 0;
+}
+
+int gbnf_parse(const char *text, size_t bytes, struct grammar **ret_grammar, struct fault *fault)
+{
+    struct grammar *grammar;
+    int32_t root;
+    int r = grammar_open(NODES_MAX, &grammar, fault);
+
+    if (r < 0)
+        return r;
+    r = parse_rules(grammar, text, bytes, &root, fault);
+    if (r < 0) {
+        grammar_close(grammar);
+        return r;
+    }
+    grammar_set_root(grammar, root);
+    *ret_grammar = grammar;
+    return 0;
 }

@@ -19,5 +19,8 @@
 /* The caller owns *ret_grammar, whose root is set. Faults: E_INVALID or E_UNSUPPORTED with line and
  * column, E_TOO_LARGE, E_MEMORY. Left recursion is found later, by automaton_open(). */
 int gbnf_parse(const char *text, size_t bytes, struct grammar **ret_grammar, struct fault *fault);
+/* The same as a part of a larger grammar: *ret_node refers to `root`. */
+int gbnf_build(struct grammar *grammar, const char *text, size_t bytes, int32_t *ret_node,
+               struct fault *fault);
 
 #endif

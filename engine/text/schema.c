@@ -319,11 +319,12 @@ static int compile_place(struct schema_compiler *compiler, const struct schema_p
 
 /* ---- the doors ---- */
 
-static void compiler_init(struct schema_compiler *compiler, struct grammar *grammar,
-                          const struct schema_options *options, struct fault *fault)
+int schema_begin(struct schema_compiler *compiler, struct grammar *grammar, const json_t *root,
+                 const struct schema_options *options, struct fault *fault)
 {
     *compiler = (struct schema_compiler){
         .grammar = grammar,
+        .root = root,
         .fault = fault,
         .regular = {.state_max = STATES_MAX, .work_left = WORK_MAX},
         .hex = -1,
@@ -338,18 +339,17 @@ static void compiler_init(struct schema_compiler *compiler, struct grammar *gram
     };
     if (options)
         compiler->options = *options;
-}
-
-static int compiler_open(struct schema_compiler *compiler)
-{
+    if (compiler->options.work_max > 0)
+        compiler->regular.work_left = compiler->options.work_max;
+    fault->code = 0;
     if (arena_open(ARENA_FIRST, ARENA_BYTES_MAX, &compiler->regular.arena) < 0)
         return fault_set(compiler->fault, E_MEMORY, "not enough memory for the schema");
     return 0;
 }
 
-/* A code that came up through nodes has no sentence yet, if it was the grammar's. */
-static int told(struct schema_compiler *compiler, int code)
+int schema_end(struct schema_compiler *compiler, int code)
 {
+    arena_close(compiler->regular.arena);
     if (code >= 0)
         return 0;
     if (compiler->fault->code < 0)
@@ -357,8 +357,8 @@ static int told(struct schema_compiler *compiler, int code)
     return schema_exhausted(compiler, code, "its grammar has too many parts");
 }
 
-int schema_build(struct grammar *grammar, const json_t *schema,
-                 const struct schema_options *options, int32_t *ret_node, struct fault *fault)
+int schema_build_at(struct grammar *grammar, const json_t *root, const json_t *schema,
+                    const struct schema_options *options, int32_t *ret_node, struct fault *fault)
 {
     struct schema_compiler compiler;
     struct schema_set set = {0};
@@ -367,10 +367,7 @@ int schema_build(struct grammar *grammar, const json_t *schema,
     int r;
 
     fault = fault ? fault : &own;
-    fault->code = 0;
-    compiler_init(&compiler, grammar, options, fault);
-    compiler.root = schema;
-    r = compiler_open(&compiler);
+    r = schema_begin(&compiler, grammar, root, options, fault);
     if (r < 0)
         return r;
     r = schema_set_add(&compiler, &set, schema);
@@ -385,11 +382,16 @@ int schema_build(struct grammar *grammar, const json_t *schema,
             compiler.queue_last = NULL;
         r = compile_place(&compiler, place);
     }
-    r = told(&compiler, r);
+    r = schema_end(&compiler, r);
     if (r == 0)
         *ret_node = node;
-    arena_close(compiler.regular.arena);
     return r;
+}
+
+int schema_build(struct grammar *grammar, const json_t *schema,
+                 const struct schema_options *options, int32_t *ret_node, struct fault *fault)
+{
+    return schema_build_at(grammar, schema, schema, options, ret_node, fault);
 }
 
 /* A grammar whose root is one rule, "root" ::= `node`. Takes the grammar. */
@@ -432,65 +434,64 @@ int schema_compile(const json_t *schema, const struct schema_options *options,
     return r == E_INVALID ? fault_set(fault, r, "no value at all fits the schema") : r;
 }
 
-static int any_grammar(unsigned types, const struct schema_options *options,
-                       struct grammar **ret_grammar, struct fault *fault)
+int schema_build_any(struct grammar *grammar, bool object, const struct schema_options *options,
+                     int32_t *ret_node, struct fault *fault)
 {
     struct schema_compiler compiler;
+    int32_t node;
+    int r;
+
+    r = schema_begin(&compiler, grammar, NULL, options, fault);
+    if (r < 0)
+        return r;
+    node = schema_any(&compiler, object ? TYPE_OBJECT : TYPE_ANY);
+    r = schema_end(&compiler, node);
+    if (r == 0)
+        *ret_node = node;
+    return r;
+}
+
+static int any_grammar(bool object, const struct schema_options *options,
+                       struct grammar **ret_grammar, struct fault *fault)
+{
     struct grammar *grammar;
+    struct fault own;
     int32_t node;
     int r = grammar_open(SCHEMA_NODE_MAX, &grammar, fault);
 
     if (r < 0)
         return r;
-    compiler_init(&compiler, grammar, options, fault);
-    r = compiler_open(&compiler);
+    r = schema_build_any(grammar, object, options, &node, fault ? fault : &own);
     if (r < 0) {
         grammar_close(grammar);
         return r;
     }
-    node = schema_any(&compiler, types);
-    arena_close(compiler.regular.arena);
     return finish(grammar, node, ret_grammar, fault);
 }
 
 int schema_any_object(const struct schema_options *options, struct grammar **ret_grammar,
                       struct fault *fault)
 {
-    return any_grammar(TYPE_OBJECT, options, ret_grammar, fault);
+    return any_grammar(true, options, ret_grammar, fault);
 }
 
 int schema_any_value(const struct schema_options *options, struct grammar **ret_grammar,
                      struct fault *fault)
 {
-    return any_grammar(TYPE_ANY, options, ret_grammar, fault);
+    return any_grammar(false, options, ret_grammar, fault);
 }
 
 int schema_choice(const char *const *texts, const size_t *bytes, size_t count,
                   struct grammar **ret_grammar, struct fault *fault)
 {
-    struct schema_compiler compiler;
-    const struct regular *set;
     struct grammar *grammar;
+    struct fault own;
     int32_t node;
-    int r;
+    int r = grammar_open(SCHEMA_NODE_MAX, &grammar, fault);
 
-    if (count == 0)
-        return fault_set(fault, E_INVALID, "a choice needs at least one text");
-    r = grammar_open(SCHEMA_NODE_MAX, &grammar, fault);
     if (r < 0)
         return r;
-    compiler_init(&compiler, grammar, NULL, fault);
-    compiler.regular.state_max = 1 << 20;
-    r = compiler_open(&compiler);
-    if (r == 0) {
-        r = regular_words(&compiler.regular, texts, bytes, count, &set);
-        if (r == E_INVALID)
-            fault_set(fault, r, "a text to choose from is no well-formed UTF-8");
-        else if (r < 0)
-            r = schema_exhausted(&compiler, r, "there are too many texts to choose from");
-    }
-    node = r < 0 ? r : schema_text_set(&compiler, set, SPELLING_TEXT);
-    arena_close(compiler.regular.arena);
+    r = schema_build_choice(grammar, texts, bytes, count, &node, fault ? fault : &own);
     if (r < 0) {
         grammar_close(grammar);
         return r;

@@ -29,6 +29,8 @@ enum schema_space {
 
 struct schema_options {
     enum schema_space space;
+    int64_t work_max; /* steps that compiling may take, some 20 ns each. 0: 20 million */
+    bool python;      /* for Python: True, False, None; no \/, which is two characters there */
 };
 
 /* `options` may be NULL: all zero. The caller owns the grammar; its root is set and checked. */
@@ -46,6 +48,29 @@ int schema_choice(const char *const *texts, const size_t *bytes, size_t count,
 /* The same as a part of a larger grammar: *ret_node matches what the schema allows. */
 int schema_build(struct grammar *grammar, const json_t *schema,
                  const struct schema_options *options, int32_t *ret_node, struct fault *fault);
+/* `schema` stands within `root`, where its references are resolved. */
+int schema_build_at(struct grammar *grammar, const json_t *root, const json_t *schema,
+                    const struct schema_options *options, int32_t *ret_node, struct fault *fault);
+/* Any JSON value, or any object. */
+int schema_build_any(struct grammar *grammar, bool object, const struct schema_options *options,
+                     int32_t *ret_node, struct fault *fault);
+int schema_build_choice(struct grammar *grammar, const char *const *texts, const size_t *bytes,
+                        size_t count, int32_t *ret_node, struct fault *fault);
+
+/* Texts that stand between markers, and so hold none of them: schema_plain.c. */
+struct schema_markers {
+    const char *const *texts; /* each of 1 to 64 characters */
+    size_t count;
+};
+/* Any text without the markers. `head`: and without one of these bytes first behind white space;
+ * "": whatever it begins with. */
+int schema_build_plain(struct grammar *grammar, const struct schema_markers *markers,
+                       const char *head, int32_t *ret_node, struct fault *fault);
+/* The strings that a schema allows, as they stand: no quotes, no escapes, none of the markers. */
+int schema_build_plain_string(struct grammar *grammar, const json_t *root, const json_t *schema,
+                              const struct schema_markers *markers,
+                              const struct schema_options *options, int32_t *ret_node,
+                              struct fault *fault);
 
 /* What a grammar for these functions should allow (grammar_open). */
 enum { SCHEMA_NODE_MAX = 1 << 20 };

@@ -70,6 +70,12 @@ static int32_t any_value(struct schema_compiler *compiler)
     return grammar_choice(compiler->grammar, ways, 6);
 }
 
+/* The three words of JSON that Python writes in its own way. */
+static int32_t word(struct schema_compiler *compiler, const char *json, const char *python)
+{
+    return schema_literal(compiler, compiler->options.python ? python : json);
+}
+
 static int32_t of_type(struct schema_compiler *compiler, unsigned type)
 {
     struct schema_leaf leaf = {.types = type};
@@ -77,10 +83,10 @@ static int32_t of_type(struct schema_compiler *compiler, unsigned type)
 
     switch (type) {
     case TYPE_NULL:
-        return schema_literal(compiler, "null");
+        return word(compiler, "null", "None");
     case TYPE_BOOLEAN:
-        ways[0] = schema_literal(compiler, "true");
-        ways[1] = schema_literal(compiler, "false");
+        ways[0] = word(compiler, "true", "True");
+        ways[1] = word(compiler, "false", "False");
         return grammar_choice(compiler->grammar, ways, 2);
     case TYPE_STRING:
         return shared(compiler, &compiler->any_string, "string", in_quotes);
@@ -184,13 +190,13 @@ static int32_t write_value(struct schema_compiler *compiler, const json_t *value
     case JSON_REAL:
         return real(compiler, json_real_value(value));
     case JSON_TRUE:
-        return schema_literal(compiler, "true");
+        return word(compiler, "true", "True");
     case JSON_FALSE:
-        return schema_literal(compiler, "false");
+        return word(compiler, "false", "False");
     case JSON_NULL:
         break;
     }
-    return schema_literal(compiler, "null");
+    return word(compiler, "null", "None");
 }
 
 int32_t schema_json_value(struct schema_compiler *compiler, const json_t *value)

@@ -104,6 +104,14 @@ struct schema_compiler {
 
 /* ---- schema.c ---- */
 
+/* `root` is what references are resolved in, and may be NULL where there is no schema. Ended by
+ * schema_end(), unless it failed. */
+int schema_begin(struct schema_compiler *compiler, struct grammar *grammar, const json_t *root,
+                 const struct schema_options *options, struct fault *fault);
+/* Frees the memory. A negative code that came up through nodes has no sentence yet if it was the
+ * grammar's: it gets one. Returns 0 or the code. */
+int schema_end(struct schema_compiler *compiler, int code);
+
 /* Writes the fault of a code from regular.h or the arena (E_MEMORY: perhaps its ceiling). */
 int schema_exhausted(struct schema_compiler *compiler, int code, const char *what);
 /* E_UNSUPPORTED or E_INVALID about a keyword of a schema, with its pointer. */

@@ -221,6 +221,8 @@ static int32_t escape(struct schema_compiler *compiler, const struct grammar_ran
     for (size_t i = 0; i < SHORT_ESCAPES; i++) {
         uint32_t letter = (unsigned char)short_escapes[i][0];
 
+        if (letter == '/' && compiler->options.python)
+            continue;
         if (ranges_have(ranges, count, (unsigned char)short_escapes[i][1]))
             letters[letter_count++] = (struct grammar_range){letter, letter};
     }
@@ -313,15 +315,16 @@ int32_t schema_text_class(struct schema_compiler *compiler, const struct grammar
 
 int32_t schema_text_char(struct schema_compiler *compiler)
 {
-    static const char letters[] = "\"\\/bfnrt";
+    static const char letters[] = "\"\\bfnrt/";
     struct grammar_range ranges[sizeof letters - 1];
+    size_t count = sizeof letters - 1 - (compiler->options.python ? 1 : 0);
     int32_t escapes[2], ways[2];
 
     if (compiler->any_char >= 0)
         return compiler->any_char;
-    for (size_t i = 0; i < sizeof letters - 1; i++)
+    for (size_t i = 0; i < count; i++)
         ranges[i].first = ranges[i].last = (unsigned char)letters[i];
-    escapes[0] = grammar_class(compiler->grammar, ranges, sizeof letters - 1, false);
+    escapes[0] = grammar_class(compiler->grammar, ranges, count, false);
     escapes[1] = schema_pair(compiler, schema_literal(compiler, "u"),
                              hex_escape_rule(compiler, "any escape", everything, 2));
     ways[0] = grammar_class(compiler->grammar, unescaped, 3, false);

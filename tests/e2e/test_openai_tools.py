@@ -96,7 +96,6 @@ def test_text_alone(client):
 
 
 def test_what_is_not_kept_is_refused(client):
-    for more in ({"tool_choice": "required"}, {"tools": []} | {"tool_choice": "auto"}):
-        with pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(**{**asked("x"), **more})
-        assert caught.value.param == "tool_choice"
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{**asked("x"), "tools": [], "tool_choice": "auto"})
+    assert caught.value.param == "tool_choice"

@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool failed = false;
 
     buf_init(&out, 1 << 24);
-    if (openai_parse(flags & FLAG_COMPLETIONS ? OPENAI_COMPLETIONS : OPENAI_CHAT, &context,
+    if (openai_parse(flags & FLAG_COMPLETIONS ? OPENAI_COMPLETIONS : OPENAI_CHAT, &context, true,
                      size > 1 ? (const char *)data + 1 : "", bytes, &request, &reply,
                      &error) == 0) {
         uint32_t choices = request->prompt_count * request->choices;

@@ -45,7 +45,7 @@ static struct reply *reply_of(const struct tokenizer *tokenizer, enum openai_end
     struct reply *reply = NULL;
     struct api_error error = {0};
 
-    if (openai_parse(endpoint, &context, body, strlen(body), &request, &reply, &error) < 0)
+    if (openai_parse(endpoint, &context, true, body, strlen(body), &request, &reply, &error) < 0)
         fail_msg("%s\nin %s", error.message, body);
     request_free(request);
     return reply;

@@ -116,6 +116,16 @@ uint32_t tokenizer_count(const struct tokenizer *tokenizer)
     return FAKE_COUNT;
 }
 
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *piece)
+{
+    (void)tokenizer;
+    for (int32_t id = FAKE_START; id <= FAKE_BOS; id++) {
+        if (strcmp(fake_pieces[id - FAKE_START], piece) == 0)
+            return id;
+    }
+    return -1;
+}
+
 int32_t tokenizer_bos(const struct tokenizer *tokenizer)
 {
     (void)tokenizer;

@@ -130,13 +130,11 @@ def test_other_formats(start):
     ({"tools": [F, F]}, "tools"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "g"}}},
      "tool_choice.function.name"),
     ({"tools": None, "tool_choice": "auto"}, "tool_choice"),
-    ({"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
-     "tools[0].function.strict"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "strict": True,
+      "parameters": {"not": {"required": ["a"]}}}}]}, "tools[0].function.parameters"),
     ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
 ])
 def test_what_is_wrong_or_not_kept_is_named(hermes, more, param):

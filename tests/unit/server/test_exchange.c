@@ -112,7 +112,7 @@ struct reply {
     unsigned tokens;
 };
 
-int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context,
+int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context, bool patient,
                  const char *body, size_t bytes, struct request **ret_request,
                  struct reply **ret_reply, struct api_error *error)
 {
@@ -122,6 +122,7 @@ int openai_parse(enum openai_endpoint endpoint, const struct openai_context *con
 
     (void)endpoint;
     (void)context;
+    (void)patient;
     if (strncmp(body, "stream", bytes) != 0 && strncmp(body, "whole", bytes) != 0) {
         api_error_set(error, API_BAD_REQUEST, "body", "It is bad.");
         return E_INVALID;

@@ -37,7 +37,7 @@ static int parse_bytes(enum openai_endpoint endpoint, const char *body, size_t b
     int r;
 
     *error = (struct api_error){0};
-    r = openai_parse(endpoint, &context, body, bytes, ret_request, &reply, error);
+    r = openai_parse(endpoint, &context, true, body, bytes, ret_request, &reply, error);
     if (r == 0) {
         assert_non_null(*ret_request);
         assert_non_null(reply);
@@ -461,15 +461,6 @@ static void test_unserved_constraints(void **state)
     static const struct {
         const char *key, *value;
     } cases[] = {
-        {"response_format", "{\"type\":\"json_object\"}"},
-        {"response_format", "\"json\""},
-        {"structured_outputs", "{\"regex\":\"a\"}"},
-        {"guided_json", "{}"},
-        {"guided_regex", "\"a\""},
-        {"guided_choice", "[\"a\"]"},
-        {"guided_grammar", "\"a\""},
-        {"regex", "\"a\""},
-        {"ebnf", "\"a\""},
         {"structural_tag", "{\"a\":1}"},
         {"stop_regex", "\"a\""},
         {"n_predict", "5"},
@@ -479,8 +470,6 @@ static void test_unserved_constraints(void **state)
         {"tfs_z", "0.5"},
         {"lora_path", "\"a\""},
         {"custom_logit_processor", "\"a\""},
-        {"grammar", "\"root ::= x\""},
-        {"json_schema", "{}"},
         {"functions", "[{}]"},
         {"function_call", "\"auto\""},
         {"allowed_token_ids", "[1]"},
@@ -508,7 +497,6 @@ static void test_unserved_constraints(void **state)
     }
     bad(OPENAI_COMPLETIONS, TEXT("\"best_of\":2"), 400, "best_of", "not supported");
     bad(OPENAI_COMPLETIONS, TEXT("\"suffix\":\"x\""), 400, "suffix", "not supported");
-    bad(OPENAI_COMPLETIONS, TEXT("\"grammar\":\"x\""), 400, "grammar", "not supported");
 }
 
 static void test_long_prompts(void **state)

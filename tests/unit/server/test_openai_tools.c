@@ -35,7 +35,7 @@ static int parse(const char *fields, struct reply **ret_reply, struct api_error 
 
     assert_true(bytes > 0 && (size_t)bytes < sizeof body);
     *error = (struct api_error){0};
-    r = openai_parse(OPENAI_CHAT, &context, body, (size_t)bytes, &request, ret_reply, error);
+    r = openai_parse(OPENAI_CHAT, &context, true, body, (size_t)bytes, &request, ret_reply, error);
     request_free(request);
     return r;
 }
@@ -150,14 +150,14 @@ static void test_tool_choice(void **state)
     bad("\"parallel_tool_calls\":5", "parallel_tool_calls", "true or false");
 }
 
-/* What only constrained sampling could keep is never silently ignored. */
+/* A call that must come, or must fit, needs constraints, which this server has none of. */
 static void test_constraints_are_refused(void **state)
 {
     (void)state;
-    bad(TOOLS(F) ",\"tool_choice\":\"required\"", "tool_choice", "cannot make a model call");
+    bad(TOOLS(F) ",\"tool_choice\":\"required\"", "tool_choice", "no tokenizer");
     bad(TOOLS(F) ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}",
-        "tool_choice", "cannot make a model call");
-    bad(TOOLS(FUNCTION("\"name\":\"f\",\"strict\":true")), "tools[0].function.strict", "schema");
+        "tool_choice", "no tokenizer");
+    bad(TOOLS(FUNCTION("\"name\":\"f\",\"strict\":true")), "tools", "no tokenizer");
 }
 
 static void test_unknown_format(void **state)
@@ -190,8 +190,9 @@ static void test_reasoning_opened_by_the_prompt(void **state)
                              "\"add_generation_prompt\":false}",
                              cases[i].content);
 
-        assert_int_equal(
-            openai_parse(OPENAI_CHAT, &context, body, (size_t)bytes, &request, &reply, &error), 0);
+        assert_int_equal(openai_parse(OPENAI_CHAT, &context, true, body, (size_t)bytes, &request,
+                                      &reply, &error),
+                         0);
         assert_false(reply->parse.starts_in_reasoning);
         assert_int_equal(tool_format_opens_reasoning(context.tool_format, cases[i].content,
                                                      strcspn(cases[i].content, "\\")),

@@ -21,7 +21,7 @@ struct reply {
 };
 
 /* A body "ok" is a request without prompts; anything else is an error that quotes its length. */
-int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context,
+int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context, bool patient,
                  const char *body, size_t bytes, struct request **ret_request,
                  struct reply **ret_reply, struct api_error *error)
 {
@@ -30,6 +30,7 @@ int openai_parse(enum openai_endpoint endpoint, const struct openai_context *con
 
     (void)endpoint;
     (void)context;
+    (void)patient;
     if (bytes != 2 || body[0] != 'o') {
         api_error_set(error, API_BAD_REQUEST, "", "%zu bytes", bytes);
         return E_INVALID;

@@ -162,8 +162,8 @@ static void test_failing_allocations(void **state)
 
         buf_init(&out, 1 << 20);
         failing_malloc_arm(nth);
-        r = openai_parse(OPENAI_COMPLETIONS, &context, body, sizeof body - 1, &request, &reply,
-                         &error);
+        r = openai_parse(OPENAI_COMPLETIONS, &context, true, body, sizeof body - 1, &request,
+                         &reply, &error);
         for (unsigned i = 0; r == 0 && i < 7 && !action.failed; i++) {
             struct event event = token_event(0, tokens[i], i);
 

@@ -343,7 +343,8 @@ static void test_failing_allocations(void **state)
 
         buf_init(&out, 1 << 20);
         failing_malloc_arm(nth);
-        r = openai_parse(OPENAI_CHAT, &context, body, sizeof body - 1, &request, &reply, &error);
+        r = openai_parse(OPENAI_CHAT, &context, true, body, sizeof body - 1, &request, &reply,
+                         &error);
         for (unsigned choice = 0; r == 0 && choice < 2 && !action.failed; choice++) {
             for (unsigned i = 0; i < count && !action.failed; i++) {
                 struct event event = token_event(choice, tokens[i], i);

@@ -1,0 +1,220 @@
+/* openai_constraint.c -- what a request asks of its answer, put together as one constraint: the
+ * form of the content, the calls that may or must come, and the reasoning that may precede both.
+ *
+ * Where the prompt has opened the model's reasoning, the answer is free to the end of it and the
+ * constraint begins there; where the model may begin to reason by itself, the grammar has that as
+ * its first part. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/text/gbnf.h"
+#include "engine/text/regex_grammar.h"
+#include "server/openai_request.h"
+#include "server/tools_write.h"
+
+enum { KEY_BYTES_MAX = 8 << 20 };
+
+/* A grammar of calls: one must come, or those that come must fit, or content has a form beside
+ * them. */
+static bool holds_calls(const struct draft *draft)
+{
+    return draft->tools && (draft->tool_choice != TOOL_CHOICE_AUTO || draft->strict_tools ||
+                            draft->form.kind != FORM_FREE);
+}
+
+static bool may_reason(const struct draft *draft)
+{
+    return draft->format && draft->context->may_reason && !draft->starts_in_reasoning &&
+           !draft->starts_behind_reasoning;
+}
+
+/* --- the form --------------------------------------------------------------------------------- */
+
+static int build_choice(const json_t *list, struct grammar *grammar, int32_t *ret_node,
+                        struct fault *fault)
+{
+    size_t count = json_array_size(list), i;
+    const char **texts = calloc(count, sizeof *texts);
+    size_t *bytes = calloc(count, sizeof *bytes);
+    const json_t *item;
+    int r = E_MEMORY;
+
+    json_array_foreach(list, i, item)
+    {
+        if (!texts || !bytes)
+            break;
+        texts[i] = json_string_value(item);
+        bytes[i] = json_string_length(item);
+    }
+    if (texts && bytes)
+        r = schema_build_choice(grammar, texts, bytes, count, ret_node, fault);
+    else
+        fault_set(fault, r, "There is no memory for the choices");
+    free(texts);
+    free(bytes);
+    return r;
+}
+
+static int build_kind(const struct answer_form *form, struct grammar *grammar, int64_t work_max,
+                      int32_t *ret_node, struct fault *fault)
+{
+    struct schema_options options = {.space = form->space, .work_max = work_max};
+    const char *text = json_string_value(form->value);
+    size_t bytes = json_string_length(form->value);
+
+    switch (form->kind) {
+    case FORM_OBJECT:
+        return schema_build_any(grammar, true, &options, ret_node, fault);
+    case FORM_SCHEMA:
+        return schema_build(grammar, form->value, &options, ret_node, fault);
+    case FORM_REGEX:
+        return regex_grammar_build(grammar, text, bytes, NULL, ret_node, fault);
+    case FORM_CHOICE:
+        return build_choice(form->value, grammar, ret_node, fault);
+    case FORM_GRAMMAR:
+        return gbnf_build(grammar, text, bytes, ret_node, fault);
+    case FORM_FREE:
+        break;
+    }
+    return *ret_node = grammar_empty(grammar);
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+static int build(void *data, struct grammar *grammar, int64_t work_max, int32_t *ret_node,
+                 struct fault *fault)
+{
+    const struct draft *draft = data;
+    struct tool_answer answer = {
+        .format = draft->format,
+        .constraints = draft->context->constraints,
+        .tools = holds_calls(draft) ? draft->tools : NULL,
+        .only = draft->tool_name,
+        .forced =
+            draft->tool_choice == TOOL_CHOICE_REQUIRED || draft->tool_choice == TOOL_CHOICE_NAMED,
+        .parallel = draft->fields.parallel_tool_calls,
+        .starts_in_header = draft->starts_in_header,
+        .behind_reasoning = draft->starts_in_reasoning,
+        .may_reason = may_reason(draft),
+        .content = -1,
+        .work_max = work_max,
+    };
+    int r = 0;
+
+    if (draft->form.kind != FORM_FREE)
+        r = build_kind(&draft->form, grammar, work_max, &answer.content, fault);
+    if (r < 0)
+        return fault_field(fault, r, draft->form.field, "'%s': %s", draft->form.field,
+                           fault->message);
+    if (!draft->format) {
+        *ret_node = answer.content;
+        return 0;
+    }
+    return tools_write(&answer, grammar, ret_node, fault);
+}
+
+/* Everything that the grammar depends on. */
+static int put_json(struct buf *key, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+
+    if (text)
+        buf_text(key, text);
+    buf_byte(key, '\n');
+    free(text);
+    return text ? 0 : E_MEMORY;
+}
+
+static int make_key(const struct draft *draft, struct buf *key)
+{
+    const json_t *tool;
+    int r = 0;
+    size_t i;
+
+    buf_format(key, "%d %d %d%d%d%d\n", (int)draft->form.kind, (int)draft->form.space,
+               draft->format != NULL, draft->starts_in_reasoning, may_reason(draft),
+               draft->starts_in_header);
+    if (draft->form.value)
+        r = put_json(key, draft->form.value);
+    if (!holds_calls(draft))
+        return r;
+    buf_format(key, "%d %d %s\n", (int)draft->tool_choice, draft->fields.parallel_tool_calls,
+               draft->tool_name ? draft->tool_name : "");
+    json_array_foreach(draft->tools, i, tool)
+    {
+        const json_t *function = json_object_get(tool, "function");
+        const json_t *parameters = json_object_get(function, "parameters");
+
+        buf_format(key, "%s %d ", json_string_value(json_object_get(function, "name")),
+                   json_is_true(json_object_get(function, "strict")));
+        if (r == 0 && parameters)
+            r = put_json(key, parameters);
+    }
+    return r;
+}
+
+/* Behind the model's reasoning, if the prompt has opened it. */
+static int place(struct draft *draft, struct request_constraint *to)
+{
+    const char *end = draft->format ? tools_reasoning_end(draft->format) : NULL;
+    int32_t id, *ids;
+
+    if (!draft->starts_in_reasoning || !end)
+        return 0;
+    id = constraints_marker(draft->context->constraints, end);
+    if (id < 0) {
+        to->after_text = end; /* a constant */
+        to->after_text_bytes = (uint32_t)strlen(end);
+        return 0;
+    }
+    ids = arena_take(draft->arena, 1, sizeof *ids);
+    if (!ids)
+        return draft_out_of_memory(draft);
+    ids[0] = id;
+    to->after_tokens = ids;
+    to->after_token_count = 1;
+    return 0;
+}
+
+static int compile(struct draft *draft, const struct buf *key)
+{
+    struct constraint **to = &draft->request->constraint.constraint;
+    int r;
+
+    if (buf_failed(key))
+        return fault_set(&draft->fault, E_INVALID, "what the answer must be has more than %d bytes",
+                         KEY_BYTES_MAX);
+    r = constraints_get(draft->context->constraints, buf_string(key), key->bytes, draft->patient,
+                        build, draft, to, &draft->fault);
+    if (r == CONSTRAINTS_LATER)
+        return OPENAI_LATER;
+    if (r == E_TOO_LARGE) /* for good, and no matter of the body's size */
+        r = draft->fault.code = E_INVALID;
+    return r;
+}
+
+int draft_constrain(struct draft *draft)
+{
+    const char *field = draft->form.kind != FORM_FREE ? draft->form.field
+                        : draft->strict_tools         ? "tools"
+                                                      : "tool_choice";
+    struct fault *fault = &draft->fault;
+    struct buf key;
+    int r;
+
+    if (draft->form.kind == FORM_FREE && !holds_calls(draft))
+        return 0;
+    if (!draft->context->constraints)
+        return draft_fault(draft, E_UNSUPPORTED, field,
+                           "'%s': this model has no tokenizer, so its answers cannot be held to a "
+                           "form",
+                           field);
+    buf_init(&key, KEY_BYTES_MAX);
+    r = make_key(draft, &key) < 0 ? draft_out_of_memory(draft) : compile(draft, &key);
+    buf_fini(&key);
+    if (r == 0)
+        return place(draft, &draft->request->constraint);
+    if (r < 0 && !*fault->field && r != E_MEMORY && r != E_FULL)
+        return draft_fault(draft, r, field, "'%s': %s", field, fault->message);
+    return r;
+}
