@@ -279,26 +279,30 @@ static void find_end_tokens(struct engine *engine)
     }
 }
 
-/* A tokenizer that is not read here does not keep the model from serving token ids. */
-static int open_tokenizer(struct engine *engine, struct fault *fault)
+/* Out of the model's own files. E_NOT_FOUND: they hold none. */
+static int read_tokenizer(struct engine *engine, struct fault *fault)
 {
     const struct gguf *gguf = engine_gguf(engine);
     struct gguf_string kind;
     int r;
 
-    if (!gguf) {
-        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "%s",
-                  engine->checkpoint ? "tokenizers in folders are not read yet"
-                                     : "random weights come without a tokenizer");
-        return 0;
-    }
-    r = gguf_get_string(gguf, "tokenizer.ggml.model", &kind, &engine->tokenizer_fault);
+    if (!engine->checkpoint)
+        return fault_set(fault, E_NOT_FOUND, "random weights come without a tokenizer");
+    if (!gguf)
+        return tokenizer_open_path(checkpoint_path(engine->checkpoint), &engine->tokenizer, fault);
+    r = gguf_get_string(gguf, "tokenizer.ggml.model", &kind, fault);
     if (r == 0)
-        fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "%s holds no tokenizer", gguf_path(gguf));
-    if (r <= 0)
-        return 0;
-    r = tokenizer_open_gguf(gguf, &engine->tokenizer, &engine->tokenizer_fault);
-    if (r == E_UNSUPPORTED)
+        return fault_set(fault, E_NOT_FOUND, "%s holds no tokenizer", gguf_path(gguf));
+    return r < 0 ? r : tokenizer_open_gguf(gguf, &engine->tokenizer, fault);
+}
+
+/* A tokenizer that is missing, or not read here, does not keep the model from serving token ids. */
+static int open_tokenizer(struct engine *engine, bool skip, struct fault *fault)
+{
+    int r = skip ? fault_set(&engine->tokenizer_fault, E_NOT_FOUND, "--skip-tokenizer is given")
+                 : read_tokenizer(engine, &engine->tokenizer_fault);
+
+    if (r == E_UNSUPPORTED || r == E_NOT_FOUND)
         return 0;
     if (r < 0) {
         if (fault)
@@ -308,7 +312,7 @@ static int open_tokenizer(struct engine *engine, struct fault *fault)
     /* Fewer is common (embeddings are padded); more would be tokens that cannot be computed. */
     if (tokenizer_count(engine->tokenizer) > engine->model->vocabulary)
         return fault_set(fault, E_CORRUPT, "%s: the tokenizer has %u tokens, the model only %u",
-                         gguf_path(gguf), tokenizer_count(engine->tokenizer),
+                         engine_model_path(engine), tokenizer_count(engine->tokenizer),
                          engine->model->vocabulary);
     return 0;
 }
@@ -540,7 +544,7 @@ int engine_open(const struct engine_options *options, struct engine **ret_engine
         goto out;
     report(options, "reading model file", began);
     began = clock_now();
-    r = open_tokenizer(engine, fault);
+    r = open_tokenizer(engine, options->skip_tokenizer, fault);
     if (r < 0)
         goto out;
     report(options, "reading tokenizer", began);

@@ -68,6 +68,7 @@ struct cuda_options {
 struct engine_options {
     const char *model_path;   /* checkpoint_open(); NULL: random weights of `random_shape` */
     const char *random_shape; /* model_open_random() */
+    bool skip_tokenizer;      /* serve token ids only */
     enum engine_device device;
     uint32_t threads;        /* 0 = as many as affinity and the cgroup's quota allow */
     uint32_t max_batch;      /* rows */

@@ -58,6 +58,7 @@ void startup_engine_options(const struct config *config, const char *path,
     *ret_options = (struct engine_options){
         .model_path = path,
         .random_shape = config->random_weights,
+        .skip_tokenizer = config->skip_tokenizer,
         .device = (enum engine_device)config->device,
         .threads = config->threads,
         .max_batch = config->max_batch,

@@ -28,7 +28,7 @@ int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenize
                         struct fault *fault);
 /* A model's folder: tokenizer.json and the files beside it. E_NOT_FOUND when it holds none. */
 int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, struct fault *fault);
-/* Either of the two, by what `path` is. */
+/* Either of the two, by what `path` is; a .safetensors file stands for its folder. */
 int tokenizer_open_path(const char *path, struct tokenizer **ret_tokenizer, struct fault *fault);
 void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
 

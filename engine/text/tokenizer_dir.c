@@ -240,12 +240,31 @@ int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, str
     return 0;
 }
 
+/* The folder of a file of weights; false: `path` is none. */
+static bool folder_of(const char *path, char folder[static PATH_ROOM])
+{
+    static const char ending[] = ".safetensors";
+    const char *slash = strrchr(path, '/');
+    size_t bytes = strlen(path);
+
+    if (bytes < strlen(ending) || bytes >= PATH_ROOM ||
+        strcmp(path + bytes - strlen(ending), ending) != 0)
+        return false;
+    bytes = slash ? (size_t)(slash - path) : 0;
+    memcpy(folder, path, bytes);
+    memcpy(folder + bytes, bytes > 0 || slash ? "/" : ".", 2);
+    return true;
+}
+
 int tokenizer_open_path(const char *path, struct tokenizer **ret_tokenizer, struct fault *fault)
 {
     struct gguf *file = NULL;
+    char folder[PATH_ROOM + 2];
     struct stat info;
     int r;
 
+    if (folder_of(path, folder))
+        return tokenizer_open_dir(folder, ret_tokenizer, fault);
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return tokenizer_open_dir(path, ret_tokenizer, fault);
     r = gguf_open(path, &file, fault);
