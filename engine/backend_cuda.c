@@ -4,6 +4,7 @@
  * (reserve); and one region of mapped host memory. The sizes in the plan come from the same code
  * that places the pieces, run without memory. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,8 +218,6 @@ static void place_tables(struct backend *b, struct carve *carve)
     b->biases = carve_take(carve, rows * CUDA_BIAS_MAX, sizeof *b->biases);
     b->generated_counts = carve_take(carve, rows * vocabulary, sizeof *b->generated_counts);
     b->prompt_seen = carve_take(carve, rows * mask_words, sizeof *b->prompt_seen);
-    b->masks = carve_take(carve, rows * mask_words, sizeof *b->masks);
-    b->mask_steps = carve_take(carve, rows, sizeof *b->mask_steps);
     b->page_table = carve_take(carve, rows * b->limits.pages_per_row, sizeof *b->page_table);
 }
 
@@ -241,6 +240,7 @@ static void place_mapped(struct backend *b, struct carve *carve, struct cuda_lan
 
 static int place_all(struct backend *b, struct carve *device, struct carve *host)
 {
+    size_t rows = b->limits.batch.rows, mask_words = (b->limits.vocabulary + (size_t)31) / 32;
     int r = 0;
 
     place_tables(b, device);
@@ -249,6 +249,8 @@ static int place_all(struct backend *b, struct carve *device, struct carve *host
         place_mapped(b, host, &b->lanes[i]);
         r = cuda_changes_open(b, &b->lanes[i], device, host);
     }
+    b->host_masks = carve_take(host, rows * mask_words, sizeof *b->host_masks);
+    b->host_mask_steps = carve_take(host, rows, sizeof *b->host_mask_steps);
     if (b->options.host_sampling)
         b->host_logits = carve_take(host, (size_t)b->head_rows * b->logits_stride, sizeof(float));
     return r;
@@ -335,6 +337,16 @@ static int place_frequencies(struct backend *b)
                      m->rope_size / 2 * sizeof *frequencies);
 }
 
+static void map_masks(struct backend *b, uint8_t *mapped)
+{
+    const uint8_t *host = b->pinned;
+
+    b->masks = (void *)(mapped + ((const uint8_t *)b->host_masks - host));
+    b->mask_steps = (void *)(mapped + ((const uint8_t *)b->host_mask_steps - host));
+    for (uint32_t i = 0; i < b->limits.batch.rows; i++)
+        atomic_store_explicit(&b->host_mask_steps[i], 0, memory_order_relaxed);
+}
+
 /* The device's addresses of what place_mapped() placed. */
 static void map_lane(struct backend *b, struct cuda_lane *lane, uint8_t *mapped)
 {
@@ -405,6 +417,8 @@ static int take(struct backend *b)
     host = (struct carve){.base = b->pinned};
     if (r == 0)
         r = place_all(b, &device, &host);
+    if (r == 0)
+        map_masks(b, mapped);
     for (uint32_t i = 0; i < b->lane_count && r == 0; i++)
         r = open_lane(b, &b->lanes[i], mapped);
     if (r == 0)
@@ -420,6 +434,12 @@ static int take(struct backend *b)
     if (r == 0)
         r = open_host(b);
     return r < 0 ? r : cuda_stream_synchronize(&b->copies);
+}
+
+static uint32_t *masks(struct backend *b, _Atomic uint32_t **ret_positions)
+{
+    *ret_positions = b->host_mask_steps;
+    return b->host_masks;
 }
 
 static int reserve(struct backend *b, const struct model *model, const struct engine_limits *limits,
@@ -450,6 +470,7 @@ __attribute__((visibility("default"))) const struct backend_ops backend_cuda = {
     .costs = costs,
     .load = load,
     .reserve = reserve,
+    .masks = masks,
     .read_bandwidth = cuda_read_bandwidth,
     .calls = calls,
     .failure = failure,

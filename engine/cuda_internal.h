@@ -179,8 +179,10 @@ struct backend {
     struct cuda_bias *biases;
     uint16_t *generated_counts;
     uint32_t *prompt_seen;
-    uint32_t *masks;
+    uint32_t *masks; /* mapped: written while steps run */
     uint32_t *mask_steps;
+    uint32_t *host_masks; /* the same for the host */
+    _Atomic uint32_t *host_mask_steps;
     uint32_t *page_table;
     uint8_t *row_lanes; /* host: which lane a row runs on */
 

@@ -97,12 +97,13 @@ static void describe_output(struct backend *b, const struct work_output *output,
     struct cuda_pending *pending = &lane->pending[lane->steps % CUDA_STEP_SLOTS];
     const struct request_row *row = request_table_row(b->table, output->row);
 
-    slot->outputs[lane->output_count] =
-        (struct cuda_output){.token = lane_token(b, output->token, segment),
-                             .row = output->row,
-                             .position = row->position + 1,
-                             .generated = row->generated,
-                             .target = output->sample ? -1 : output->target};
+    slot->outputs[lane->output_count] = (struct cuda_output){
+        .token = lane_token(b, output->token, segment),
+        .row = output->row,
+        .position = row->position + 1,
+        .generated = row->generated,
+        .target = output->sample ? -1 : output->target,
+        .flags = output->sample && row->opening.masked ? CUDA_OUTPUT_MASKED : 0};
     pending->outputs[lane->output_count] = (struct cuda_pending_output){
         .sampled = output->sample, .result = output->sample ? output->result : output->prompt};
     if (output->sample)
@@ -214,8 +215,13 @@ static void fill_row(struct backend *b, const struct cuda_pending_output *output
 {
     struct step_row *row = &step->rows[output->result];
 
-    if (choice->token < 0) /* ended before, and the host has heard of it by now */
+    if (choice->token <
+        0) { /* its mask was late, or it ended before, which the host knows by now */
+        row->state = request_table_row(b->table, output->promise.row)->opening.masked
+                         ? request_table_late(b->table, &output->promise)
+                         : STEP_ROW_IDLE;
         return;
+    }
     row->state = request_table_learn(b->table, &output->promise, choice->token);
     row->token = choice->token;
     row->logprob = choice->logprob;
@@ -264,7 +270,9 @@ static void sample_on_host(struct backend *b, struct cuda_lane *lane, uint32_t f
                                              output->promise.generated,
                                              slot->outputs[first + i].position, logits);
             host_sample_describe(&b->sampler, request_table_row(b->table, row), logits, result);
-            result->state = request_table_learn(b->table, &output->promise, result->token);
+            result->state = result->token < 0
+                                ? request_table_late(b->table, &output->promise)
+                                : request_table_learn(b->table, &output->promise, result->token);
         } else {
             host_sample_prompt(&b->sampler, request_table_row(b->table, row), logits,
                                &b->step->prompts[output->result]);

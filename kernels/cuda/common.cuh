@@ -306,6 +306,15 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t *pointer)
     return v;
 }
 
+/* What the host wrote into mapped memory while the kernel runs. */
+__device__ __forceinline__ uint32_t load_acquire_system(const uint32_t *pointer)
+{
+    uint32_t v;
+
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(pointer) : "memory");
+    return v;
+}
+
 __device__ __forceinline__ void store_release(uint32_t *pointer, uint32_t v)
 {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(v) : "memory");

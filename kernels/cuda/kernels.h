@@ -122,7 +122,7 @@ struct cuda_bias {
 /* What the device keeps of a row between steps. */
 struct cuda_row {
     int32_t last_token; /* sampled last: the next decode step's input */
-    uint32_t ended;     /* 1: an end token was sampled, later steps leave the row alone */
+    uint32_t ended; /* 1: an end token was sampled, or a mask was late: left alone from there on */
 };
 
 /* One position of the step whose logits are wanted. */
@@ -162,8 +162,8 @@ struct cuda_sample {
     uint32_t bias_max;
     uint16_t *generated_counts;  /* [rows][vocabulary], saturating; counted rows only */
     const uint32_t *prompt_seen; /* [rows][mask_words]: a bit per token; counted rows only */
-    const uint32_t *masks;       /* [rows][mask_words]: a bit per allowed token */
-    const uint32_t *mask_steps;  /* [rows]: for which position the mask was made */
+    const uint32_t *masks;       /* [rows][mask_words]: a bit per allowed token; may be mapped */
+    const uint32_t *mask_steps;  /* [rows]: for which position the mask was made; the same */
     uint32_t mask_words;         /* (vocabulary + 31) / 32 */
     /* A ring: the choices of step n, which *step has counted already, are n mod CUDA_STEP_SLOTS
      * strides on. NULL step: the first. */
@@ -174,7 +174,8 @@ struct cuda_sample {
 
 uint64_t cuda_sample_scratch(uint32_t vocabulary, uint32_t outputs);
 /* Vocabularies go up to 2^20 (E_UNSUPPORTED). At most one output of a row draws in a call. A mask
- * counts once its row's entry of mask_steps says the output's position, written after it.
+ * counts once its row's entry of mask_steps says the output's position, written after it; a row
+ * whose mask is late draws nothing and is ended.
  *
  * Draws for the outputs, updates rows (last_token, ended) and counts, and writes the choices. */
 int cuda_sample(const struct cuda_stream *stream, const struct cuda_sample *args,

@@ -342,7 +342,8 @@ __device__ bool read_tiles(const struct row_work &work, const struct sample_stat
     return *ret_best != ~0ull;
 }
 
-/* The token for an output that draws, or -1 when its mask was late. */
+/* The token for an output that draws, or -1 when its mask was late. (A mask that comes in between is
+ * late for the blocks that looked before, and so for all.) */
 __device__ int32_t draw(const struct row_work &work, const struct cuda_sample &args,
                         const struct sample_stats &stats, const struct cuda_sampling &sampling,
                         const struct cuda_output &output)
@@ -525,6 +526,8 @@ __global__ void __launch_bounds__(ROW_THREADS, 1)
         }
         if (output.target < 0 && token >= 0)
             advance(args, sampling, output, token);
+        else if (output.flags & CUDA_OUTPUT_MASKED)
+            args.rows[output.row].ended = 1; /* until the host opens it again */
     }
     if (token >= 0 && wanted >= 0)
         describe(work, args, stats, (uint32_t)token, (uint32_t)wanted, choice);

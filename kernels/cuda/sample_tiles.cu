@@ -124,11 +124,17 @@ __device__ __forceinline__ void apply_mask(float (&values)[LANE_VALUES],
                                            uint32_t first)
 {
     const uint32_t *mask = args.masks + (size_t)row * args.mask_words;
+    const uint32_t first_word = first / TILE * (TILE / 32);
+    uint32_t words[TILE / 32];
 
+    /* All of the tile's at once: they may come over PCIe. */
+#pragma unroll
+    for (uint32_t i = 0; i < TILE / 32; i++)
+        words[i] = first_word + i < args.mask_words ? __ldcg(mask + first_word + i) : 0;
 #pragma unroll
     for (uint32_t part = 0; part < TILE_PARTS; part++) {
-        const uint32_t at = first + part * 4 * TILE_LANES;
-        const uint32_t bits = at < args.vocabulary ? __ldcg(mask + at / 32) >> (at % 32) : 0;
+        const uint32_t at = (first + part * 4 * TILE_LANES) % TILE;
+        const uint32_t bits = words[part * 4 * TILE_LANES / 32] >> (at % 32);
 
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
@@ -203,10 +209,26 @@ __device__ __forceinline__ void process(float (&values)[LANE_VALUES],
             values[part * 4], values[part * 4 + 1], values[part * 4 + 2], values[part * 4 + 3]);
 }
 
+/* Has the row's mask not come yet? One thread of the block looks, since that may go over PCIe; the
+ * barrier makes what it has acquired everybody's. */
+__device__ __forceinline__ bool mask_is_late(const struct cuda_sample &args,
+                                             const struct cuda_output &output)
+{
+    __shared__ uint32_t position;
+
+    if (!(output.flags & CUDA_OUTPUT_MASKED) || output.flags & CUDA_OUTPUT_UNUSED)
+        return false;
+    if (threadIdx.x == 0)
+        position = load_acquire_system(args.mask_steps + output.row);
+    __syncthreads();
+    return position != output.position;
+}
+
 /* Everything about a tile that is drawn from. */
 __device__ __forceinline__ void draw_statistics(float (&values)[LANE_VALUES],
                                                 const struct cuda_sample &args,
-                                                const struct sample_stats &stats, uint32_t first)
+                                                const struct sample_stats &stats, uint32_t first,
+                                                bool late)
 {
     const struct cuda_output &output = args.outputs[blockIdx.y];
     const struct cuda_sampling &sampling = args.samplings[output.row];
@@ -218,8 +240,7 @@ __device__ __forceinline__ void draw_statistics(float (&values)[LANE_VALUES],
 
     if (__ldcg(&args.rows[output.row].ended))
         return;
-    if ((output.flags & CUDA_OUTPUT_MASKED) &&
-        load_acquire(args.mask_steps + output.row) != output.position) {
+    if (late) {
         if (writes)
             stats.best[at] = make_uint2(LATE_BITS, 0);
         return;
@@ -252,6 +273,7 @@ __global__ void __launch_bounds__(TILES_THREADS)
 
     dependents_launch();
     dependency_wait();
+    const bool late = mask_is_late(args, args.outputs[blockIdx.y]);
     if (warp_first >= args.vocabulary)
         return;
     const struct row_view view =
@@ -281,7 +303,7 @@ __global__ void __launch_bounds__(TILES_THREADS)
             stats.raw[(size_t)blockIdx.y * stats.tiles + tile] = make_float2(largest, sum);
     }
     if (output.target < 0)
-        draw_statistics(values, args, stats, first);
+        draw_statistics(values, args, stats, first, late);
 }
 
 int sample_tiles_launch(const struct cuda_stream *stream, const struct cuda_sample *args,

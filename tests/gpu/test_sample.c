@@ -213,8 +213,12 @@ static void check_rows(struct rig *rig, uint32_t outputs)
         const int32_t token = rig->choices[i].token;
         struct cuda_row *expected = &rig->rows[output->row];
 
-        if ((output->flags & CUDA_OUTPUT_UNUSED) || output->target >= 0 || token < 0)
+        if ((output->flags & CUDA_OUTPUT_UNUSED) || output->target >= 0)
             continue;
+        if (token < 0) {
+            expected->ended |= (output->flags & CUDA_OUTPUT_MASKED) != 0;
+            continue;
+        }
         expected->last_token = token;
         for (uint32_t j = 0; j < sampling->stop_count; j++)
             if (sampling->stops[j] == token && output->generated >= sampling->min_tokens)
@@ -576,7 +580,11 @@ static void test_masks(void **state)
     check_description(&rig, 0, only, 2, "masked");
     check_rows(&rig, 4);
     assert_int_equal(rig.rows[2].last_token, -5);
+    assert_int_equal(rig.rows[2].ended, 1); /* until it is opened again */
     rig.mask_steps[2] = 10;
+    sample(&rig, 4);
+    assert_int_equal(rig.choices[2].token, -1);
+    rig.rows[2].ended = 0;
     sample(&rig, 4);
     assert_int_equal(rig.choices[2].token, only);
     check_rows(&rig, 4);
