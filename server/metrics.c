@@ -259,7 +259,7 @@ static void put_number(struct buf *text, double value)
     buf_format(text, value == floor(value) && fabs(value) < 0x1p53 ? "%.0f" : "%.13g", value);
 }
 
-enum metric_kind { COUNTER, GAUGE };
+enum metric_kind { COUNTER, GAUGE, BUCKETS };
 
 static void put_head(struct buf *text, const char *name, const char *type, const char *help)
 {
@@ -268,7 +268,10 @@ static void put_head(struct buf *text, const char *name, const char *type, const
 
 static const char *type_name(enum metric_kind kind)
 {
-    return kind == COUNTER ? "counter" : "gauge";
+    static const char *const names[] = {
+        [COUNTER] = "counter", [GAUGE] = "gauge", [BUCKETS] = "histogram"};
+
+    return names[kind];
 }
 
 /* Metrics of the process and of HTTP carry no model's name. */
@@ -290,17 +293,13 @@ static void write_value(const struct metrics *metrics, struct buf *text, enum me
     buf_byte(text, '\n');
 }
 
-static void write_histogram(const struct metrics *metrics, struct buf *text, const char *name,
-                            const struct histogram *histogram, const double *bounds, size_t count,
-                            const char *help)
+static void write_buckets(const struct metrics *metrics, struct buf *text, const char *name,
+                          const struct histogram *histogram, const double *bounds, size_t count)
 {
     const char *labels = labels_of(metrics, name);
     const char *comma = *labels ? "," : "";
     uint64_t below = 0;
 
-    if (!*name)
-        return;
-    put_head(text, name, "histogram", help);
     for (size_t i = 0; i < count; i++) {
         below += histogram->buckets[i];
         buf_format(text, "%s_bucket{%s%sle=\"%g\"} ", name, labels, comma, bounds[i]);
@@ -313,6 +312,16 @@ static void write_histogram(const struct metrics *metrics, struct buf *text, con
     buf_u64(text, histogram->count);
     buf_format(text, *labels ? "\n%s_sum{%s} %.9g\n" : "\n%s_sum%s %.9g\n", name, labels,
                histogram->sum);
+}
+
+static void write_histogram(const struct metrics *metrics, struct buf *text, const char *name,
+                            const struct histogram *histogram, const double *bounds, size_t count,
+                            const char *help)
+{
+    if (!*name)
+        return;
+    put_head(text, name, "histogram", help);
+    write_buckets(metrics, text, name, histogram, bounds, count);
 }
 
 /* What the functions of families are given. */
@@ -337,6 +346,20 @@ static void write_sequences_finished(const struct view *view, struct buf *text, 
     write_series(view, text, name, "reason", "length", stats->finished_length_total);
     write_series(view, text, name, "reason", "cancelled", stats->cancelled_total);
     write_series(view, text, name, "reason", "failed", stats->failed_total);
+}
+
+static void write_mask_seconds(const struct view *view, struct buf *text, const char *name)
+{
+    struct histogram histogram = {.sum = clock_seconds(view->stats->mask_ns_total)};
+    double bounds[MASK_BOUNDS];
+
+    for (uint32_t i = 0; i <= MASK_BOUNDS; i++) {
+        histogram.buckets[i] = view->stats->masks[i];
+        histogram.count += view->stats->masks[i];
+    }
+    for (uint32_t i = 0; i < MASK_BOUNDS; i++)
+        bounds[i] = clock_seconds(scheduler_mask_bounds_ns[i]);
+    write_buckets(view->metrics, text, name, &histogram, bounds, MASK_BOUNDS);
 }
 
 static void write_requests_finished(const struct view *view, struct buf *text, const char *name)
