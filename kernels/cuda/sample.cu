@@ -342,8 +342,8 @@ __device__ bool read_tiles(const struct row_work &work, const struct sample_stat
     return *ret_best != ~0ull;
 }
 
-/* The token for an output that draws, or -1 when its mask was late. (A mask that comes in between is
- * late for the blocks that looked before, and so for all.) */
+/* The token for an output that draws, or -1 when its mask was late. (A mask that comes in between
+ * is late for the blocks that looked before, and so for all.) */
 __device__ int32_t draw(const struct row_work &work, const struct cuda_sample &args,
                         const struct sample_stats &stats, const struct cuda_sampling &sampling,
                         const struct cuda_output &output)
