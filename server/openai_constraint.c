@@ -214,6 +214,8 @@ int draft_constrain(struct draft *draft)
     buf_fini(&key);
     if (r == 0)
         return place(draft, &draft->request->constraint);
+    if (r == E_INVALID && !*fault->field && draft->form.kind == FORM_SCHEMA)
+        return draft_fault(draft, r, field, "'%s': no value at all fits the schema", field);
     if (r < 0 && !*fault->field && r != E_MEMORY && r != E_FULL)
         return draft_fault(draft, r, field, "'%s': %s", field, fault->message);
     return r;

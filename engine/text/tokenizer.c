@@ -51,9 +51,14 @@ void tokenizer_add_known_ends(struct tokenizer *tokenizer)
 {
     static const char *const names[] = {
         "<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
-        "<|end_of_text|>", "<end_of_turn>", "<|end|>",    "<|EOT|>",
+        "<|end_of_text|>", "<end_of_turn>", "<|EOT|>",
     };
+    /* Where an answer has several messages, <|end|> is behind each of them. */
+    bool harmony = tokenizer_find(tokenizer, "<|channel|>") >= 0;
 
+    tokenizer_add_end(tokenizer, tokenizer_find(tokenizer, harmony ? "<|return|>" : "<|end|>"));
+    if (harmony)
+        tokenizer_add_end(tokenizer, tokenizer_find(tokenizer, "<|call|>"));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         tokenizer_add_end(tokenizer, tokenizer_find(tokenizer, names[i]));
 }

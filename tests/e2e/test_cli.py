@@ -413,7 +413,7 @@ def test_each_answer_comes_before_the_next_question(tiny):
 
 
 def test_a_vocabulary_without_tensors_is_enough(tmp_path):
-    keys = tiny_model.metadata(len(tiny_model.vocabulary()))
+    keys = tiny_model.metadata(tiny_model.vocabulary())
     path = tmp_path / "vocabulary.gguf"
     path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, len(keys)) + b"".join(keys))
     answers, code = json_lines("tokenize", path, [{"text": "hello"}])

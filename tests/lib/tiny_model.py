@@ -33,8 +33,8 @@ def byte_names():
     return [names[b] for b in range(256)]
 
 
-def vocabulary():
-    return SPECIALS + byte_names() + [m.replace(" ", "") for m in MERGES]
+def vocabulary(control=()):
+    return SPECIALS + byte_names() + [m.replace(" ", "") for m in MERGES] + list(control)
 
 
 def text(value):
@@ -50,8 +50,9 @@ def strings(values):
     return struct.pack("<IQ", STRING, len(values)) + b"".join(map(text, values))
 
 
-def metadata(count):
-    types = [3] * len(SPECIALS) + [1] * (count - len(SPECIALS))
+def metadata(tokens, control=0):
+    count = len(tokens)
+    types = [3] * len(SPECIALS) + [1] * (count - len(SPECIALS) - control) + [3] * control
     u32 = lambda name, value: key(name, U32, struct.pack("<I", value))
     return [
         key("general.architecture", STRING, text("llama")),
@@ -69,7 +70,7 @@ def metadata(count):
         key("llama.rope.freq_base", F32, struct.pack("<f", 10000.0)),
         key("tokenizer.ggml.model", STRING, text("gpt2")),
         key("tokenizer.ggml.pre", STRING, text("smollm")),
-        key("tokenizer.ggml.tokens", ARRAY, strings(vocabulary())),
+        key("tokenizer.ggml.tokens", ARRAY, strings(tokens)),
         key("tokenizer.ggml.merges", ARRAY, strings(MERGES)),
         key(
             "tokenizer.ggml.token_type",
@@ -102,10 +103,12 @@ def tensors(count):
     ]
 
 
-def write(path, seed=1):
+def write(path, seed=1, control=()):
+    """`control` are more control tokens, at the vocabulary's end."""
     numbers = random.Random(seed)
-    count = len(vocabulary())
-    keys = metadata(count)
+    words = vocabulary(control)
+    count = len(words)
+    keys = metadata(words, len(control))
     entries, data = b"", b""
     for name, shape in tensors(count):
         size = shape[0] * (shape[1] if len(shape) > 1 else 1)
