@@ -12,6 +12,7 @@
 #include "config/base/clock.h"
 #include "engine/cpu_internal.h"
 #include "engine/weight_part.h"
+#include "engine/weight_prefetch.h"
 
 enum { HUGE_PAGE = 2 << 20, REPORT_NS = 50 * 1000 * 1000 };
 
@@ -47,6 +48,8 @@ struct loader {
     struct cpu_weights *weights;
     struct pool *pool;
     const struct engine_progress *progress;
+    struct weight_list *list; /* while counting: what will be placed; NULL: nobody asks */
+    struct weight_prefetch *prefetch;
     struct region rows; /* for each thread, 16 rows of random weights before they are packed */
     size_t rows_bytes;  /* of one thread */
     uint64_t done;
@@ -102,6 +105,7 @@ static void report(struct loader *loader, uint64_t bytes)
     uint64_t now = clock_now();
 
     loader->done += bytes;
+    weight_prefetch_passed(loader->prefetch, bytes);
     if (!loader->progress->report || now - loader->reported_ns < REPORT_NS ||
         loader->done >= loader->total)
         return;
@@ -125,6 +129,8 @@ static struct packed place_part(struct loader *loader, const struct weight_part 
     struct packed packed = packed_shape(part->type, part->rows, columns);
     uint8_t *to = carve_take(&loader->carve, packed_bytes(&packed), 1);
 
+    if (packed.pack != PACK_RAW)
+        weight_list_add(loader->list, part, columns);
     packed.data = packed.pack == PACK_RAW ? part->data : to;
     packed.tables = part->tables;
     packed.first_row = part->first_row;
@@ -158,6 +164,8 @@ static void place_gate_up(struct loader *loader, const struct weight *weight,
         layer->up = place_part(loader, up, weight->columns);
         return;
     }
+    weight_list_add(loader->list, gate, weight->columns);
+    weight_list_add(loader->list, up, weight->columns);
     to = carve_take(&loader->carve, 2 * groups, one.group_bytes);
     if (to) {
         pack(loader, &one, gate, to, GROUPS_PER_BLOCK, 2);
@@ -182,6 +190,7 @@ static const float *place_vector(struct loader *loader, const struct weight *wei
         size_t count = (size_t)weight->parts[i].rows * weight->columns;
 
         room += (count + each - 1) / each * each;
+        weight_list_add(loader->list, &weight->parts[i], weight->columns);
     }
     to = carve_take(&loader->carve, padded_to_blocks(room), sizeof *to);
     for (uint32_t i = 0; i < weight->part_count && to; i++) {
@@ -189,6 +198,7 @@ static const float *place_vector(struct loader *loader, const struct weight *wei
 
         weight_part_read(&weight->parts[i], weight->columns, 0, weight->parts[i].rows, DT_F32,
                          to + at);
+        report(loader, dtype_bytes(weight->parts[i].type, count));
         at += (count + each - 1) / each * each;
     }
     return to;
@@ -230,6 +240,7 @@ static void place_embedding(struct loader *loader, const struct model *model)
         *embedding = place_part(loader, part, model->embedding.columns);
         return;
     }
+    weight_list_add(loader->list, part, model->embedding.columns);
     to = carve_take(&loader->carve, bytes, 1);
     if (to) {
         struct copying copying = {part, model->embedding.columns, to};
@@ -263,13 +274,18 @@ static void walk(struct loader *loader, const struct model *model)
     place_embedding(loader, model);
 }
 
-uint64_t cpu_weights_bytes(const struct model *model)
+static uint64_t count_bytes(const struct model *model, struct weight_list *list)
 {
     struct cpu_weights weights = {0};
-    struct loader loader = {.weights = &weights};
+    struct loader loader = {.weights = &weights, .list = list};
 
     walk(&loader, model);
     return loader.carve.bytes;
+}
+
+uint64_t cpu_weights_bytes(const struct model *model)
+{
+    return count_bytes(model, NULL);
 }
 
 /* Room for the rows of random weights; nothing where all lie in a file. */
@@ -298,21 +314,27 @@ int cpu_weights_load(struct cpu_weights *weights, const struct model *model, str
                             .progress = progress,
                             .total = model->weight_bytes,
                             .began_ns = clock_now()};
+    struct weight_list list = {0};
+    uint64_t bytes;
     int r;
 
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
     if (!weights->layers)
         return fault_set(fault, E_MEMORY, "out of memory for %u layers", model->layer_count);
     weights->layer_count = model->layer_count;
-    r = region_open(&weights->region, cpu_weights_bytes(model), "weights", fault);
-    if (r < 0)
-        return r;
-    r = open_rows(&loader, model, fault);
-    if (r < 0)
-        return r;
-    loader.carve.base = weights->region.data;
-    walk(&loader, model);
+    bytes = count_bytes(model, &list);
+    loader.prefetch = weight_prefetch_open(&list);
+    r = region_open(&weights->region, bytes, "weights", fault);
+    if (r == 0)
+        r = open_rows(&loader, model, fault);
+    if (r == 0) {
+        loader.carve.base = weights->region.data;
+        walk(&loader, model);
+    }
     region_close(&loader.rows);
+    weight_prefetch_close(loader.prefetch);
+    if (r < 0)
+        return r;
     if (progress->report)
         progress->report(progress->data, "loading weights", loader.total, loader.total,
                          clock_seconds(clock_now() - loader.began_ns));

@@ -67,12 +67,85 @@ static void put_u16(uint8_t *to, uint32_t index, uint16_t value)
 /* --- one source row into lane `lane` of a group ----------------------------------------------- */
 
 static void put_floats(const struct packed *packed, const uint8_t *source, uint32_t lane,
-                       uint8_t *to)
+                       uint32_t first_column, uint8_t *to)
 {
     size_t bytes = packed->pack == PACK_F32 ? 4 : 2;
 
-    for (uint32_t column = 0; column < packed->columns; column++)
+    for (uint32_t column = first_column; column < packed->columns; column++)
         memcpy(to + (column * GROUP_ROWS + lane) * bytes, source + column * bytes, bytes);
+}
+
+/* --- a whole group of floats: rows become columns --------------------------------------------- */
+
+typedef uint16_t halves __attribute__((vector_size(16)));
+typedef uint32_t words __attribute__((vector_size(16)));
+
+/* 8 rows of 8 halves, `stride` bytes apart, to 8 columns, each in a line of 16 halves. */
+static void turn_halves(const uint8_t *from, size_t stride, uint8_t *to)
+{
+    halves rows[8], pairs[8];
+
+    for (int i = 0; i < 8; i++)
+        memcpy(&rows[i], from + i * stride, sizeof rows[i]);
+    /* Three rounds of interleaving row i with row i + 4: each moves one bit of the row's number
+     * to the column's. */
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++) {
+            pairs[2 * i] = __builtin_shufflevector(rows[i], rows[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            pairs[2 * i + 1] =
+                __builtin_shufflevector(rows[i], rows[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        memcpy(rows, pairs, sizeof rows);
+    }
+    for (int i = 0; i < 8; i++)
+        memcpy(to + i * GROUP_ROWS * sizeof(uint16_t), &rows[i], sizeof rows[i]);
+}
+
+/* The same for 4 rows of 4 floats. */
+static void turn_words(const uint8_t *from, size_t stride, uint8_t *to)
+{
+    words rows[4], pairs[4];
+
+    for (int i = 0; i < 4; i++)
+        memcpy(&rows[i], from + i * stride, sizeof rows[i]);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            pairs[2 * i] = __builtin_shufflevector(rows[i], rows[i + 2], 0, 4, 1, 5);
+            pairs[2 * i + 1] = __builtin_shufflevector(rows[i], rows[i + 2], 2, 6, 3, 7);
+        }
+        memcpy(rows, pairs, sizeof rows);
+    }
+    for (int i = 0; i < 4; i++)
+        memcpy(to + i * GROUP_ROWS * sizeof(uint32_t), &rows[i], sizeof rows[i]);
+}
+
+/* 16 whole rows, as many whole lines of 64 bytes as they have; returns the columns done. A line of
+ * each row is brought together first: rows often lie a multiple of 4 KiB apart, where a cache
+ * cannot hold sixteen of them. */
+static uint32_t put_lines(const struct packed *packed, const uint8_t *source, size_t row_bytes,
+                          uint8_t *to)
+{
+    bool wide = packed->pack == PACK_F32;
+    size_t bytes = wide ? 4 : 2, square = wide ? 4 : 8; /* rows and columns of one turn */
+    uint32_t columns = LINE / (uint32_t)bytes, lines = packed->columns / columns;
+    uint8_t together[GROUP_ROWS * LINE];
+
+    for (uint32_t line = 0; line < lines; line++) {
+        for (uint32_t row = 0; row < GROUP_ROWS; row++)
+            memcpy(together + row * LINE, source + row * row_bytes + line * (size_t)LINE, LINE);
+        for (size_t row = 0; row < GROUP_ROWS; row += square) {
+            for (size_t column = 0; column < columns; column += square) {
+                const uint8_t *from = together + row * LINE + column * bytes;
+                uint8_t *at = to + ((line * columns + column) * GROUP_ROWS + row) * bytes;
+
+                if (wide)
+                    turn_words(from, LINE, at);
+                else
+                    turn_halves(from, LINE, at);
+            }
+        }
+    }
+    return lines * columns;
 }
 
 static uint32_t load_u32(const uint8_t *from)
@@ -152,16 +225,24 @@ void packed_group(const struct packed *packed, const void *source, uint32_t grou
     size_t row_bytes = dtype_bytes(packed->type, packed->columns);
     uint32_t first = group * GROUP_ROWS;
     const uint8_t *row = (const uint8_t *)source + first * row_bytes;
+    size_t done = 0;      /* bytes of the group, from its beginning */
+    uint32_t columns = 0; /* the same in columns, of floats */
 
     must(packed->pack != PACK_RAW);
-    memset(to, 0, packed->group_bytes);
+    if (packed->pack != PACK_Q4 && packed->pack != PACK_Q8 && packed->rows - first >= GROUP_ROWS) {
+        columns = put_lines(packed, row, row_bytes, to);
+        done = columns * (block_bytes[packed->pack] / BLOCK_COLUMNS);
+    }
+    memset(to + done, 0, packed->group_bytes - done);
+    if (columns == packed->columns)
+        return;
     for (uint32_t lane = 0; lane < GROUP_ROWS && first + lane < packed->rows; lane++) {
         if (packed->pack == PACK_Q4)
             put_q4(packed, row, lane, to);
         else if (packed->pack == PACK_Q8)
             put_q8(packed, row, lane, to);
         else
-            put_floats(packed, row, lane, to);
+            put_floats(packed, row, lane, columns, to);
         row += row_bytes;
     }
 }
