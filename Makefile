@@ -202,7 +202,7 @@ $(BUILD)/made/engine/shapes.inc: $(SHAPES) Makefile
 # object that the binary opens when there is a GPU. The CUDA runtime is linked in; cuBLAS is opened at
 # run time.
 CUDA_USED := config/base/fault.c config/base/utf8.c config/base/clock.c kernels/dtype.c engine/forward.c \
-             engine/request_table.c engine/weight_part.c kernels/cpu/dequant_ref.c \
+             engine/request_table.c engine/weight_part.c engine/model_plain.c kernels/cpu/dequant_ref.c \
              kernels/cpu/dequant_codebook.c kernels/cpu/dequant_tables.c \
              engine/host_sample.c kernels/cpu/sample.c kernels/cpu/logits.c
 CUDA_CU := $(sort $(wildcard kernels/cuda/*.cu))

@@ -4,12 +4,12 @@
  * Memory is three regions, each taken once: packed weights (load), KV pages and activations
  * (reserve). The sizes in the plan come from the same code that places the pieces, run without
  * memory. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/cpu_internal.h"
 #include "engine/memory.h"
+#include "engine/model_plain.h"
 
 static enum precision precision_of(enum cpu_activations activations)
 {
@@ -155,8 +155,7 @@ static void place(struct backend *b, struct carve *carve, const struct model *m,
     b->x = carve_take(carve, tokens * strides.width, sizeof(float));
     b->qkv = carve_take(carve, tokens * strides.qkv, sizeof(float));
     b->attention = carve_take(carve, tokens * strides.attention, sizeof(float));
-    b->rotary = carve_take(carve, tokens * 2 * m->rope_size, sizeof(float));
-    b->frequencies = carve_take(carve, m->rope_size / 2, sizeof(float));
+    b->rotary = carve_take(carve, tokens * 2 * m->ropes[0].size, sizeof(float));
     b->logits = carve_take(carve, HEAD_ROWS * strides.logits, sizeof(float));
     b->input =
         place_activations(carve, tokens, larger(strides.width, strides.attention), b->precision);
@@ -183,8 +182,10 @@ static int costs(struct backend *b, const struct model *model, const struct engi
                  struct backend_costs *ret_costs, struct fault *fault)
 {
     struct carve carve = {0};
+    int r = model_check_plain(model, "on the CPU", fault);
 
-    (void)fault;
+    if (r < 0)
+        return r;
     place(b, &carve, model, limits);
     *ret_costs = (struct backend_costs){.weights = cpu_weights_bytes(model),
                                         .activations = carve.bytes,
@@ -199,17 +200,6 @@ static int load(struct backend *b, struct model *model, struct fault *fault)
 {
     b->model = model;
     return cpu_weights_load(&b->weights, model, b->pool, &b->progress, fault);
-}
-
-/* In float32, as the reference implementations compute them. */
-static void find_frequencies(struct backend *b, const struct model *m)
-{
-    for (uint32_t i = 0; i < m->rope_size / 2; i++) {
-        double exponent = (double)((float)(2 * i) / (float)m->rope_size);
-        float frequency = (float)(1.0 / pow((double)m->rope_base, exponent));
-
-        b->frequencies[i] = m->rope_factors ? frequency / m->rope_factors[i] : frequency;
-    }
 }
 
 static int reserve(struct backend *b, const struct model *model, const struct engine_limits *limits,
@@ -235,7 +225,6 @@ static int reserve(struct backend *b, const struct model *model, const struct en
     b->vocabulary = limits->vocabulary;
     b->end_count = limits->end_count;
     b->end_tokens = limits->end_tokens;
-    find_frequencies(b, model);
     return 0;
 }
 

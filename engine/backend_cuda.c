@@ -3,7 +3,6 @@
  * Device memory is three regions, each taken once: weights (load), KV pages and everything else
  * (reserve); and one region of mapped host memory. The sizes in the plan come from the same code
  * that places the pieces, run without memory. */
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "config/base/clock.h"
 #include "engine/cuda_internal.h"
+#include "engine/model_plain.h"
 
 enum {
     /* Fused products and dependent launches begin here, bf16 matrix instructions there. */
@@ -120,7 +120,7 @@ static const struct fault *failure(const struct backend *b)
 /* The type that the model's largest weights are stored in, or one that holds them. */
 static enum dtype choose_type(const struct backend *b, const struct model *m)
 {
-    enum dtype stored = m->layers[0].gate_up.parts[0].type, type;
+    enum dtype stored = m->layers[0].ffn.gate_up.parts[0].type, type;
 
     switch (b->options.type) {
     case CUDA_TYPE_BF16:
@@ -163,7 +163,7 @@ static void set_sizes(struct backend *b, const struct model *m, const struct eng
     /* Whole tiles of 16 rows to a head, eight pairs of one kind in each. */
     b->fuses_rotary = m->head_size % 16 == 0 && m->layers[0].q_norm.rows == 0 &&
                       m->layers[0].k_norm.rows == 0 &&
-                      (m->rope != ROPE_HALVES || m->rope_size % 16 == 0);
+                      (m->rope != ROPE_HALVES || m->ropes[0].size % 16 == 0);
     cuda_buckets_list(b);
 }
 
@@ -180,7 +180,7 @@ static void place_lane(struct backend *b, struct carve *carve, struct cuda_lane 
     if (outputs < q + 2 * kv)
         outputs = (uint32_t)(q + 2 * kv);
     lane->residual = carve_take(carve, tokens * m->width, sizeof(float));
-    lane->rotary = carve_take(carve, tokens * m->rope_size, sizeof(float));
+    lane->rotary = carve_take(carve, tokens * m->ropes[0].size, sizeof(float));
     lane->x = carve_take(carve, tokens * larger(m->width, q), element);
     lane->qkv = carve_take(carve, tokens * (q + 2 * kv), element);
     lane->q = carve_take(carve, tokens * q, element);
@@ -212,7 +212,7 @@ static void place_tables(struct backend *b, struct carve *carve)
     size_t rows = b->limits.batch.rows, vocabulary = b->limits.vocabulary;
     size_t mask_words = (vocabulary + 31) / 32;
 
-    b->frequencies = carve_take(carve, b->model->rope_size / 2 + 1, sizeof(float));
+    b->frequencies = carve_take(carve, b->model->ropes[0].size / 2 + 1, sizeof(float));
     b->samplings = carve_take(carve, rows, sizeof *b->samplings);
     b->rows = carve_take(carve, rows, sizeof *b->rows);
     b->biases = carve_take(carve, rows * CUDA_BIAS_MAX, sizeof *b->biases);
@@ -263,7 +263,7 @@ static int check_model(const struct backend *b, const struct model *m, struct fa
                          "heads of %u elements are not served on GPUs (multiples of %u up to %d "
                          "are)",
                          m->head_size, 16 / b->element_bytes, HEAD_SIZE_MAX);
-    return 0;
+    return model_check_plain(m, "on GPUs", fault);
 }
 
 static int costs(struct backend *b, const struct model *model, const struct engine_limits *limits,
@@ -321,20 +321,14 @@ static int load(struct backend *b, struct model *model, struct fault *fault)
     return r == E_DEVICE ? said(b, r, "", fault) : r;
 }
 
-/* As the reference implementations compute them, in float32; through mapped memory. */
+/* Through mapped memory. */
 static int place_frequencies(struct backend *b)
 {
-    const struct model *m = b->model;
-    float *frequencies = b->pinned;
+    const struct rope *rope = &b->model->ropes[0];
+    size_t bytes = rope->size / 2 * sizeof *rope->frequencies;
 
-    for (uint32_t i = 0; i < m->rope_size / 2; i++) {
-        double exponent = (double)((float)(2 * i) / (float)m->rope_size);
-        float frequency = (float)(1.0 / pow((double)m->rope_base, exponent));
-
-        frequencies[i] = m->rope_factors ? frequency / m->rope_factors[i] : frequency;
-    }
-    return cuda_copy(&b->copies, b->frequencies, frequencies,
-                     m->rope_size / 2 * sizeof *frequencies);
+    memcpy(b->pinned, rope->frequencies, bytes);
+    return cuda_copy(&b->copies, b->frequencies, b->pinned, bytes);
 }
 
 static void map_masks(struct backend *b, uint8_t *mapped)

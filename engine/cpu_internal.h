@@ -115,7 +115,6 @@ struct backend {
     float *qkv;                /* [tokens][qkv] */
     float *attention;          /* [tokens][attention] */
     float *rotary;             /* [tokens][2][rope_size]: cosines, sines */
-    float *frequencies;        /* [rope_size / 2] */
     float *logits;             /* [HEAD_ROWS][logits] */
     struct activations input;  /* of every product but down's */
     struct activations hidden; /* of down's */

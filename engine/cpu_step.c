@@ -130,11 +130,11 @@ static void run(struct backend *b, pool_function function)
 /* Angles in float32, as the models were trained and as their references compute them. */
 static void rotary_row(const struct backend *b, uint32_t token)
 {
-    uint32_t size = b->model->rope_size, half = size / 2;
+    uint32_t size = b->model->ropes[0].size, half = size / 2;
     float *cosines = b->rotary + (size_t)token * 2 * size, *sines = cosines + size;
 
     for (uint32_t i = 0; i < half; i++) {
-        float angle = (float)b->work->positions[token] * b->frequencies[i];
+        float angle = (float)b->work->positions[token] * b->model->ropes[0].frequencies[i];
         float cosine = cosf(angle), sine = sinf(angle);
         bool halves = b->model->rope == ROPE_HALVES;
         uint32_t left = halves ? i : 2 * i, right = halves ? i + half : 2 * i + 1;
@@ -224,8 +224,9 @@ static void finish_token(const struct backend *b, const struct pool_seat *seat, 
     float *q = row_of(b->qkv, b->strides.qkv, token);
     float *k = q + up_to_groups(m->heads * m->head_size);
     float *v = k + up_to_groups(m->kv_heads * m->head_size);
-    const float *cosines = b->rotary + (size_t)token * 2 * m->rope_size;
-    struct rotary rotary = {m->rope_size, m->rope == ROPE_HALVES, cosines, cosines + m->rope_size};
+    const float *cosines = b->rotary + (size_t)token * 2 * m->ropes[0].size;
+    struct rotary rotary = {m->ropes[0].size, m->rope == ROPE_HALVES, cosines,
+                            cosines + m->ropes[0].size};
     const struct work_segment *segment = segment_of(b->work, token);
     uint32_t position = b->work->positions[token];
     size_t page = segment->pages[position / PAGE_TOKENS];

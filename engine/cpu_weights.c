@@ -50,7 +50,7 @@ struct loader {
     const struct engine_progress *progress;
     struct weight_list *list; /* while counting: what will be placed; NULL: nobody asks */
     struct weight_prefetch *prefetch;
-    struct region rows; /* for each thread, 16 rows of random weights before they are packed */
+    struct region rows; /* for each thread, 16 rows that do not lie in a file as they are */
     size_t rows_bytes;  /* of one thread */
     uint64_t done;
     uint64_t total;
@@ -69,7 +69,7 @@ struct packing {
     uint32_t step;
 };
 
-static void pack_random(const struct packing *packing, uint32_t group, uint32_t seat, uint8_t *to)
+static void pack_read(const struct packing *packing, uint32_t group, uint32_t seat, uint8_t *to)
 {
     struct packed alone = *packing->packed;
     uint8_t *rows = packing->loader->rows.data + seat * packing->loader->rows_bytes;
@@ -93,10 +93,10 @@ static void pack_share(void *data, const struct pool_seat *seat)
             g / packing->together * packing->together * packing->step + g % packing->together;
         uint8_t *to = packing->to + slot * packing->packed->group_bytes;
 
-        if (packing->part->data)
+        if (weight_part_plain(packing->part))
             packed_group(packing->packed, packing->part->data, (uint32_t)g, to);
         else
-            pack_random(packing, (uint32_t)g, seat->index, to);
+            pack_read(packing, (uint32_t)g, seat->index, to);
     }
 }
 
@@ -266,8 +266,8 @@ static void walk(struct loader *loader, const struct model *model)
         to->k_norm = place_vector(loader, &from->k_norm, 1);
         to->out = place_matrix(loader, &from->attention_out);
         to->ffn_norm = place_vector(loader, &from->ffn_norm, 1);
-        place_gate_up(loader, &from->gate_up, to);
-        to->down = place_matrix(loader, &from->down);
+        place_gate_up(loader, &from->ffn.gate_up, to);
+        to->down = place_matrix(loader, &from->ffn.down);
     }
     weights->final_norm = place_vector(loader, &model->final_norm, 1);
     weights->head = place_matrix(loader, &model->head);
@@ -288,22 +288,19 @@ uint64_t cpu_weights_bytes(const struct model *model)
     return count_bytes(model, NULL);
 }
 
-/* Room for the rows of random weights; nothing where all lie in a file. */
+/* Room for rows that do not lie in a file as they are needed. */
 static int open_rows(struct loader *loader, const struct model *model, struct fault *fault)
 {
-    const struct weight_part *part = &model->embedding.parts[0];
     const uint32_t columns[] = {model->width, model->heads * model->head_size, model->ffn_width};
     size_t bytes;
 
-    if (part->data)
-        return 0;
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        bytes = GROUP_ROWS * dtype_bytes(part->type, columns[i]);
+        bytes = GROUP_ROWS * sizeof(float) * columns[i];
         if (bytes > loader->rows_bytes)
             loader->rows_bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
     }
     return region_open(&loader->rows, pool_threads(loader->pool) * loader->rows_bytes,
-                       "rows of random weights", fault);
+                       "rows of weights", fault);
 }
 
 int cpu_weights_load(struct cpu_weights *weights, const struct model *model, struct pool *pool,

@@ -153,7 +153,7 @@ static void walk(struct loader *l, const struct model *m, struct cuda_weights *w
     const struct cuda_pack pairs = {.order = CUDA_PACK_PAIRS,
                                     .paired_rows = (m->heads + m->kv_heads) * m->head_size,
                                     .head_size = m->head_size,
-                                    .rotary_size = m->rope_size,
+                                    .rotary_size = m->ropes[0].size,
                                     .rotary_halves = m->rope == ROPE_HALVES};
 
     for (uint32_t i = 0; i < m->layer_count; i++) {
@@ -167,8 +167,8 @@ static void walk(struct loader *l, const struct model *m, struct cuda_weights *w
         to->k_norm = place_vector(l, &from->k_norm);
         to->out = place_matrix(l, &from->attention_out, plain);
         to->ffn_norm = place_vector(l, &from->ffn_norm);
-        to->gate_up = place_matrix(l, &from->gate_up, gate_up);
-        to->down = place_matrix(l, &from->down, plain);
+        to->gate_up = place_matrix(l, &from->ffn.gate_up, gate_up);
+        to->down = place_matrix(l, &from->ffn.down, plain);
     }
     weights->final_norm = place_vector(l, &m->final_norm);
     weights->embedding = place_rows(l, &m->embedding);

@@ -637,8 +637,8 @@ struct engine_costs engine_costs(const struct engine *engine)
 
     for (uint32_t i = 0; i < m->layer_count; i++) {
         const struct layer *layer = &m->layers[i];
-        const struct weight *weights[] = {&layer->qkv, &layer->attention_out, &layer->gate_up,
-                                          &layer->down};
+        const struct weight *weights[] = {&layer->qkv, &layer->attention_out, &layer->ffn.gate_up,
+                                          &layer->ffn.down};
 
         for (size_t j = 0; j < sizeof weights / sizeof *weights; j++)
             costs.token_products += (uint64_t)weights[j]->rows * weights[j]->columns;

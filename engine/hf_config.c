@@ -1,198 +1,139 @@
-/* hf_config.c -- see hf_config.h. Keys that are sizes are a table; the rest has rules of its own.
- *
- * The classes' defaults are those of Transformers 4.57 (configuration_llama.py and its like). */
+/* hf_config.c -- see hf_config.h. Keys that are sizes are a table; the rest has rules. */
 #include "engine/hf_config.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
-#include "config/base/json.h"
+#include "config/base/buf.h"
+#include "config/option.h"
+#include "engine/hf_class.h"
 
 #define COUNT_OF(array_) (sizeof(array_) / sizeof((array_)[0]))
 #define LEAST            1e-12 /* what is smaller than this vanishes in float32's products */
 
-/* What a class takes where its file says nothing. */
-struct hf_class {
-    const char *name;
-    const char *arch;   /* the row of arch.c */
-    uint32_t kv_heads;  /* 0: as many as heads */
-    uint32_t head_size; /* 0: width / heads */
-    uint32_t context;
-    int64_t window;     /* sliding_window; 0: the class has none */
-    bool window_switch; /* it slides only where use_sliding_window is true */
-    double norm_epsilon;
-};
+enum { SIZE_KEYS_MAX = 4, KNOWN_BYTES = 768 };
 
-static const struct hf_class classes[] = {
-    {"LlamaForCausalLM", "llama", 0, 0, 2048, 0, false, 1e-6},
-    {"MistralForCausalLM", "llama", 8, 0, 131072, 4096, false, 1e-6},
-    {"Qwen3ForCausalLM", "qwen3", 32, 128, 32768, 4096, true, 1e-6},
-};
-
+/* One name for each size in every class that has the key: a file's own first. */
 static const struct size_key {
-    const char *key;
     size_t offset; /* in struct model; what stands there before is the default, 0: required */
     uint32_t high;
+    const char *keys[SIZE_KEYS_MAX];
 } size_keys[] = {
-    {"hidden_size", offsetof(struct model, width), MODEL_WIDTH_MAX},
-    {"num_hidden_layers", offsetof(struct model, layer_count), MODEL_LAYERS_MAX},
-    {"num_attention_heads", offsetof(struct model, heads), MODEL_HEADS_MAX},
-    {"intermediate_size", offsetof(struct model, ffn_width), MODEL_FFN_WIDTH_MAX},
-    {"vocab_size", offsetof(struct model, vocabulary), MODEL_VOCABULARY_MAX},
-    {"max_position_embeddings", offsetof(struct model, context), MODEL_CONTEXT_MAX},
-    {"num_key_value_heads", offsetof(struct model, kv_heads), MODEL_HEADS_MAX},
-    {"head_dim", offsetof(struct model, head_size), MODEL_HEAD_SIZE_MAX},
+    {offsetof(struct model, width), MODEL_WIDTH_MAX, {"hidden_size", "n_embed", "n_embd"}},
+    {offsetof(struct model, layer_count),
+     MODEL_LAYERS_MAX,
+     {"num_hidden_layers", "n_layer", "num_layers"}},
+    {offsetof(struct model, heads), MODEL_HEADS_MAX, {"num_attention_heads", "n_head"}},
+    {offsetof(struct model, vocabulary), MODEL_VOCABULARY_MAX, {"vocab_size", "padded_vocab_size"}},
+    {offsetof(struct model, context),
+     MODEL_CONTEXT_MAX,
+     {"max_position_embeddings", "n_positions", "seq_length"}},
+    {offsetof(struct model, ffn_width),
+     MODEL_FFN_WIDTH_MAX,
+     {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"}},
+    {offsetof(struct model, kv_heads), MODEL_HEADS_MAX, {"num_key_value_heads"}},
+    {offsetof(struct model, head_size), MODEL_HEAD_SIZE_MAX, {"head_dim", "kv_channels"}},
 };
-enum { SIZES_INDEPENDENT = 6 }; /* the first ones; the others' defaults depend on them */
+enum { SIZES_INDEPENDENT = 5 }; /* the first ones; the others' defaults depend on them */
 
-/* What is read, and where it goes. */
-struct reading {
-    const json_t *root;
-    const struct hf_class *class_;
-    struct hf_config config;
-    struct fault *fault;
-};
-
-static int refuse(struct reading *reading, int code, const char *key, const char *what)
+int hf_refuse(struct hf_reading *reading, int code, const char *key, const char *what)
 {
     return fault_field(reading->fault, code, key, "'%s' %s", key, what);
 }
 
-static int read_size(struct reading *reading, const struct size_key *line)
+int hf_read_positive(struct hf_reading *reading, const json_t *object, const char *path,
+                     const char *key, double high, double *ret_value)
 {
-    uint32_t *size = (uint32_t *)(void *)((char *)&reading->config.sizes + line->offset);
-    int64_t value;
-    int r = json_get_int(reading->root, "", line->key, 1, line->high, &value, reading->fault);
+    int r = json_get_real(object, path, key, LEAST, high, ret_value, reading->fault);
 
+    if (r == 0 && *ret_value == 0)
+        return hf_refuse(reading, E_INVALID, key, "is missing");
+    return r < 0 ? r : 0;
+}
+
+int hf_read_bool(struct hf_reading *reading, const char *key, bool *ret_value)
+{
+    int r = json_get_bool(reading->root, "", key, ret_value, reading->fault);
+
+    return r < 0 ? r : 0;
+}
+
+int hf_require_bool(struct hf_reading *reading, const char *key, bool only)
+{
+    bool value = only;
+    int r = hf_read_bool(reading, key, &value);
+
+    if (r == 0 && value != only)
+        return hf_refuse(reading, E_UNSUPPORTED, key,
+                         only ? "is supported as true only" : "is supported as false only");
+    return r;
+}
+
+/* --- sizes --------------------------------------------------------------------------------- */
+
+static int read_size(struct hf_reading *reading, const struct size_key *line)
+{
+    uint32_t *size = (uint32_t *)(void *)((char *)&reading->config.plan.sizes + line->offset);
+    int64_t value;
+    int r = 0;
+
+    for (size_t i = 0; i < SIZE_KEYS_MAX && line->keys[i] && r == 0; i++)
+        r = json_get_int(reading->root, "", line->keys[i], 1, line->high, &value, reading->fault);
     if (r < 0)
         return r;
     if (r == 0 && *size == 0)
-        return refuse(reading, E_INVALID, line->key, "is missing");
+        return hf_refuse(reading, E_INVALID, line->keys[0], "is missing");
     if (r > 0)
         *size = (uint32_t)value;
     return 0;
 }
 
-static int read_sizes(struct reading *reading)
+static void set_dependent(struct model *sizes, const struct hf_class *class_)
 {
-    struct model *sizes = &reading->config.sizes;
-    int r;
+    sizes->kv_heads = class_->kv_heads ? class_->kv_heads : sizes->heads;
+    sizes->head_size = class_->head_size;
+    if (sizes->head_size == 0 && sizes->width % sizes->heads == 0)
+        sizes->head_size = sizes->width / sizes->heads;
+    sizes->ffn_width = class_->ffn_factor * sizes->width;
+}
+
+static int read_sizes(struct hf_reading *reading)
+{
+    struct model *sizes = &reading->config.plan.sizes;
 
     sizes->context = reading->class_->context;
     for (size_t i = 0; i < COUNT_OF(size_keys); i++) {
-        if (i == SIZES_INDEPENDENT) {
-            sizes->kv_heads = reading->class_->kv_heads ? reading->class_->kv_heads : sizes->heads;
-            sizes->head_size = reading->class_->head_size;
-            if (sizes->head_size == 0 && sizes->width % sizes->heads == 0)
-                sizes->head_size = sizes->width / sizes->heads;
-        }
+        int r;
+
+        if (i == SIZES_INDEPENDENT)
+            set_dependent(sizes, reading->class_);
         r = read_size(reading, &size_keys[i]);
         if (r < 0)
             return r;
     }
-    if (sizes->heads % sizes->kv_heads != 0)
-        return refuse(reading, E_INVALID, "num_key_value_heads",
-                      "does not divide 'num_attention_heads'");
-    if (sizes->head_size % 2 != 0)
-        return refuse(reading, E_INVALID, "head_dim", "is odd: it cannot rotate in pairs");
-    sizes->rope_size = sizes->head_size;
+    sizes->value_size = sizes->head_size;
+    sizes->embedding_width = sizes->width;
     sizes->attention_scale = 1.0f / sqrtf((float)sizes->head_size);
+    if (reading->config.plan.arch->flags & ARCH_SCALES_EMBEDDING)
+        sizes->embedding_scale = sqrtf((float)sizes->width);
     return 0;
 }
 
-/* A number from LEAST to `high`. Absent: *ret_value stays, and is refused when that is 0. */
-static int read_positive(struct reading *reading, const json_t *object, const char *path,
-                         const char *key, double high, double *ret_value)
+/* After the class's own keys. */
+static int check_sizes(struct hf_reading *reading)
 {
-    int r = json_get_real(object, path, key, LEAST, high, ret_value, reading->fault);
+    const struct model *sizes = &reading->config.plan.sizes;
 
-    if (r == 0 && *ret_value == 0)
-        return refuse(reading, E_INVALID, key, "is missing");
-    return r < 0 ? r : 0;
+    if (sizes->heads % sizes->kv_heads != 0)
+        return hf_refuse(reading, E_INVALID, "num_key_value_heads",
+                         "does not divide 'num_attention_heads'");
+    return 0;
 }
 
-static int read_llama3(struct reading *reading, const json_t *object, const char *path)
-{
-    struct hf_rope_scaling *scaling = &reading->config.rope_scaling;
-    int64_t original = reading->config.sizes.context;
-    int r;
+/* --- what is no size ----------------------------------------------------------------------- */
 
-    r = read_positive(reading, object, path, "low_freq_factor", 1e6,
-                      &scaling->low_frequency_factor);
-    if (r < 0)
-        return r;
-    r = read_positive(reading, object, path, "high_freq_factor", 1e6,
-                      &scaling->high_frequency_factor);
-    if (r < 0)
-        return r;
-    if (!(scaling->high_frequency_factor > scaling->low_frequency_factor))
-        return refuse(reading, E_INVALID, "high_freq_factor", "must be above 'low_freq_factor'");
-    r = json_get_int(object, path, "original_max_position_embeddings", 1, MODEL_CONTEXT_MAX,
-                     &original, reading->fault);
-    scaling->context_original = (uint32_t)original;
-    return r < 0 ? r : 0;
-}
-
-static int read_scaling(struct reading *reading, const json_t *object, const char *path)
-{
-    struct hf_rope_scaling *scaling = &reading->config.rope_scaling;
-    const char *kind = "default";
-    size_t bytes;
-    int r;
-
-    r = json_get_string(object, path, "type", &kind, &bytes, reading->fault); /* the older name */
-    if (r >= 0)
-        r = json_get_string(object, path, "rope_type", &kind, &bytes, reading->fault);
-    if (r < 0)
-        return r;
-    if (strcmp(kind, "default") == 0)
-        return 0;
-    if (strcmp(kind, "linear") != 0 && strcmp(kind, "llama3") != 0)
-        return fault_field(reading->fault, E_UNSUPPORTED, "rope_type",
-                           "the rotary scaling '%.60s' is not supported (known: default, linear, "
-                           "llama3)",
-                           kind);
-    r = read_positive(reading, object, path, "factor", 1e6, &scaling->factor);
-    if (r < 0)
-        return r;
-    scaling->kind = strcmp(kind, "linear") == 0 ? HF_ROPE_LINEAR : HF_ROPE_LLAMA3;
-    return scaling->kind == HF_ROPE_LLAMA3 ? read_llama3(reading, object, path) : 0;
-}
-
-static int read_rope(struct reading *reading)
-{
-    double base = 10000.0, part = 1.0;
-    json_t *object = NULL;
-    const char *path = "rope_scaling.";
-    int r;
-
-    r = read_positive(reading, reading->root, "", "rope_theta", 1e12, &base);
-    if (r < 0)
-        return r;
-    r = json_get_object(reading->root, "", "rope_scaling", &object, reading->fault);
-    if (r == 0) {
-        path = "rope_parameters.";
-        r = json_get_object(reading->root, "", "rope_parameters", &object, reading->fault);
-    }
-    if (r < 0)
-        return r;
-    if (r > 0) {
-        r = read_positive(reading, object, path, "rope_theta", 1e12, &base);
-        if (r == 0)
-            r = read_scaling(reading, object, path);
-        if (r < 0)
-            return r;
-    }
-    if (!(base >= 1))
-        return refuse(reading, E_INVALID, "rope_theta", "must be at least 1");
-    r = read_positive(reading, reading->root, "", "partial_rotary_factor", 1, &part);
-    if (r == 0 && part != 1.0)
-        r = refuse(reading, E_UNSUPPORTED, "partial_rotary_factor", "is supported as 1 only");
-    reading->config.sizes.rope_base = (float)base;
-    return r;
-}
-
-static int read_type(struct reading *reading)
+static int read_type(struct hf_reading *reading)
 {
     static const struct {
         const char *name;
@@ -218,57 +159,148 @@ static int read_type(struct reading *reading)
                        "'%s' is '%.60s'; bfloat16, float16 and float32 are read", key, name);
 }
 
-/* What would change the arithmetic into something that is not built. */
-static int read_restrictions(struct reading *reading)
+static int read_activation(struct hf_reading *reading)
 {
-    static const char *const biases[] = {"attention_bias", "mlp_bias"};
-    const char *activation = "silu";
-    int64_t window = reading->class_->window;
-    bool slides = !reading->class_->window_switch, bias;
+    static const struct {
+        const char *name;
+        enum activation activation;
+    } activations[] = {
+        {"silu", ACTIVATION_SILU},
+        {"swish", ACTIVATION_SILU},
+        {"gelu", ACTIVATION_GELU},
+        {"gelu_new", ACTIVATION_GELU_TANH},
+        {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+        {"gelu_fast", ACTIVATION_GELU_TANH},
+        {"quick_gelu", ACTIVATION_GELU_QUICK},
+        {"relu", ACTIVATION_RELU},
+    };
+    const char *name, *key = reading->class_->activation;
     size_t bytes;
     int r;
 
-    r = json_get_string(reading->root, "", "hidden_act", &activation, &bytes, reading->fault);
-    if (r < 0)
+    if (!key)
+        return 0;
+    r = json_get_string(reading->root, "", key, &name, &bytes, reading->fault);
+    if (r <= 0)
         return r;
-    if (strcmp(activation, "silu") != 0)
-        return refuse(reading, E_UNSUPPORTED, "hidden_act", "is supported as silu only");
-    for (size_t i = 0; i < COUNT_OF(biases); i++) {
-        bias = false;
-        r = json_get_bool(reading->root, "", biases[i], &bias, reading->fault);
+    for (size_t i = 0; i < COUNT_OF(activations); i++) {
+        if (strcmp(name, activations[i].name) == 0) {
+            reading->config.plan.sizes.activation = activations[i].activation;
+            return 0;
+        }
+    }
+    return fault_field(reading->fault, E_UNSUPPORTED, key,
+                       "'%s' is '%.60s'; silu, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, "
+                       "quick_gelu and relu are computed",
+                       key, name);
+}
+
+static int read_switches(struct hf_reading *reading)
+{
+    struct model_plan *plan = &reading->config.plan;
+
+    for (size_t i = 0; i < HF_SWITCHES_MAX && reading->class_->switches[i].key; i++) {
+        const struct hf_switch *line = &reading->class_->switches[i];
+        bool on = line->otherwise;
+        int r = hf_read_bool(reading, line->key, &on);
+
         if (r < 0)
             return r;
-        if (bias)
-            return refuse(reading, E_UNSUPPORTED, biases[i], "is supported as false only");
+        if (on && line->features == 0)
+            return hf_refuse(reading, E_UNSUPPORTED, line->key, "is supported as false only");
+        if (on)
+            plan->features |= line->features;
     }
-    r = json_get_bool(reading->root, "", "use_sliding_window", &slides, reading->fault);
+    plan->tied = reading->class_->tied;
+    return hf_read_bool(reading, "tie_word_embeddings", &plan->tied);
+}
+
+/* --- windows ------------------------------------------------------------------------------- */
+
+/* Which layers slide, as the file lists them. 1: it does. */
+static int read_layer_types(struct hf_reading *reading)
+{
+    struct model_plan *plan = &reading->config.plan;
+    json_t *types = NULL;
+    int r = json_get_array(reading->root, "", "layer_types", &types, reading->fault);
+
+    if (r <= 0)
+        return r;
+    if (json_array_size(types) < plan->sizes.layer_count)
+        return hf_refuse(reading, E_INVALID, "layer_types", "does not name every layer");
+    for (uint32_t i = 0; i < plan->sizes.layer_count; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+
+        if (type && strcmp(type, "sliding_attention") == 0)
+            plan->layers[i] |= PLAN_LAYER_SLIDES;
+        else if (!type || strcmp(type, "full_attention") != 0)
+            return hf_refuse(reading, E_UNSUPPORTED, "layer_types",
+                             "may hold sliding_attention and full_attention only");
+    }
+    return 1;
+}
+
+static int set_layers(struct hf_reading *reading)
+{
+    struct model_plan *plan = &reading->config.plan;
+    enum hf_window rule = reading->class_->window_rule;
+    int64_t from = 28, period = 6;
+    int r =
+        json_get_int(reading->root, "", "max_window_layers", 0, INT64_MAX, &from, reading->fault);
+
+    if (r >= 0)
+        r = json_get_int(reading->root, "", "sliding_window_pattern", 1, INT64_MAX, &period,
+                         reading->fault);
     if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < plan->sizes.layer_count; i++) {
+        bool slides = rule == HF_WINDOW_ALL || (rule == HF_WINDOW_SWITCH && i >= from) ||
+                      (rule == HF_WINDOW_ALTERNATE && i % 2 == 0) ||
+                      (rule == HF_WINDOW_PATTERN && (i + 1) % period != 0);
+
+        if (slides)
+            plan->layers[i] |= PLAN_LAYER_SLIDES;
+    }
+    return 0;
+}
+
+static int read_window(struct hf_reading *reading)
+{
+    const struct hf_class *class_ = reading->class_;
+    struct model *sizes = &reading->config.plan.sizes;
+    bool slides = class_->window_rule != HF_WINDOW_SWITCH;
+    int64_t window = class_->window;
+    int r = hf_read_bool(reading, "use_sliding_window", &slides);
+
+    if (r < 0 || class_->window_rule == HF_WINDOW_NONE)
         return r;
     if (json_object_get(reading->root, "sliding_window"))
         window = 0; /* null: none */
     r = json_get_int(reading->root, "", "sliding_window", 1, INT64_MAX, &window, reading->fault);
     if (r < 0)
         return r;
-    if (reading->class_->window > 0 && slides && window > 0 &&
-        window < reading->config.sizes.context)
-        return refuse(reading, E_UNSUPPORTED, "sliding_window",
-                      "is shorter than the context: that is not supported yet");
-    return 0;
+    if (slides && window > 0 && window < sizes->context)
+        sizes->window = (uint32_t)window;
+    r = read_layer_types(reading);
+    return r == 0 ? set_layers(reading) : r < 0 ? r : 0;
 }
 
-static int add_end_token(struct reading *reading, const json_t *value)
+/* --- all of it ----------------------------------------------------------------------------- */
+
+static int add_end_token(struct hf_reading *reading, const json_t *value)
 {
+    struct model *sizes = &reading->config.plan.sizes;
     int64_t token;
 
     if (!json_integral(value, &token) || token < 0)
-        return refuse(reading, E_INVALID, "eos_token_id", "must be a token id or a list of them");
-    if (token < reading->config.sizes.vocabulary &&
-        reading->config.end_count < MODEL_END_TOKENS_MAX)
-        reading->config.end_tokens[reading->config.end_count++] = (int32_t)token;
+        return hf_refuse(reading, E_INVALID, "eos_token_id",
+                         "must be a token id or a list of them");
+    if (token < sizes->vocabulary && sizes->end_count < MODEL_END_TOKENS_MAX)
+        sizes->end_tokens[sizes->end_count++] = (int32_t)token;
     return 0;
 }
 
-static int read_end_tokens(struct reading *reading)
+static int read_end_tokens(struct hf_reading *reading)
 {
     const json_t *value = json_object_get(reading->root, "eos_token_id");
     int r = 0;
@@ -282,7 +314,33 @@ static int read_end_tokens(struct reading *reading)
     return r;
 }
 
-static int read_class(struct reading *reading)
+static int unknown_class(struct hf_reading *reading, const char *name)
+{
+    const char *closest = hf_classes[0].name, *end;
+    unsigned edits_least = UINT_MAX;
+    char known[KNOWN_BYTES];
+    struct buf names;
+
+    buf_init_fixed(&names, known, sizeof known);
+    for (size_t i = 0; i < hf_class_count; i++) {
+        unsigned edits = edit_distance(name, hf_classes[i].name);
+
+        end = strstr(hf_classes[i].name, "ForCausalLM");
+        buf_format(&names, "%s%.*s", i ? ", " : "",
+                   (int)(end ? (size_t)(end - hf_classes[i].name) : strlen(hf_classes[i].name)),
+                   hf_classes[i].name);
+        if (edits < edits_least) {
+            edits_least = edits;
+            closest = hf_classes[i].name;
+        }
+    }
+    return fault_field(reading->fault, E_UNSUPPORTED, "architectures",
+                       "the architecture '%.60s' is not supported (the closest is %s); known ones "
+                       "are, without ForCausalLM, %s",
+                       name, closest, buf_string(&names));
+}
+
+static int read_class(struct hf_reading *reading)
 {
     json_t *names = NULL;
     const char *name;
@@ -292,59 +350,64 @@ static int read_class(struct reading *reading)
         return r;
     name = r ? json_string_value(json_array_get(names, 0)) : NULL;
     if (!name)
-        return refuse(reading, E_INVALID, "architectures",
-                      r ? "must be a list that begins with the name of a class" : "is missing");
-    for (size_t i = 0; i < COUNT_OF(classes); i++) {
-        const struct hf_class *class_ = &classes[i];
+        return hf_refuse(reading, E_INVALID, "architectures",
+                         r ? "must be a list that begins with the name of a class" : "is missing");
+    for (size_t i = 0; i < hf_class_count; i++) {
+        const struct hf_class *class_ = &hf_classes[i];
+        const struct arch *arch;
 
         if (strcmp(name, class_->name) != 0)
             continue;
         reading->class_ = class_;
         reading->config.class_name = class_->name;
-        return arch_find((struct gguf_string){class_->arch, strlen(class_->arch)},
-                         &reading->config.arch, reading->fault);
+        r = arch_find((struct gguf_string){class_->arch, strlen(class_->arch)}, &arch,
+                      reading->fault);
+        must(r == 0);
+        model_plan_init(&reading->config.plan, arch);
+        reading->config.plan.sizes.rope = arch->hf_rope;
+        return 0;
     }
-    return fault_field(reading->fault, E_UNSUPPORTED, "architectures",
-                       "the architecture '%.80s' is not supported; known ones are "
-                       "LlamaForCausalLM, MistralForCausalLM and Qwen3ForCausalLM",
-                       name);
+    return unknown_class(reading, name);
 }
 
-static int read_all(struct reading *reading)
+static int read_epsilon(struct hf_reading *reading)
 {
-    static int (*const parts[])(struct reading *) = {
-        read_class, read_sizes, read_rope, read_type, read_restrictions, read_end_tokens,
+    double epsilon = reading->class_->norm_epsilon;
+    int r = 0;
+
+    if (reading->class_->epsilon)
+        r = hf_read_positive(reading, reading->root, "", reading->class_->epsilon, 0.1, &epsilon);
+    reading->config.plan.sizes.norm_epsilon = (float)epsilon;
+    return r;
+}
+
+static int read_own(struct hf_reading *reading)
+{
+    return reading->class_->own ? reading->class_->own(reading) : 0;
+}
+
+static int read_all(struct hf_reading *reading)
+{
+    static int (*const parts[])(struct hf_reading *) = {
+        read_class,    read_sizes,  hf_read_rope, read_type,   read_activation, read_epsilon,
+        read_switches, read_window, read_own,     check_sizes, read_end_tokens,
     };
-    struct hf_config *config = &reading->config;
-    double epsilon;
-    int r;
 
     if (!json_is_object(reading->root))
         return fault_set(reading->fault, E_INVALID, "It is no JSON object");
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
-        r = parts[i](reading);
+        int r = parts[i](reading);
+
         if (r < 0)
             return r;
     }
-    epsilon = reading->class_->norm_epsilon;
-    r = read_positive(reading, reading->root, "", "rms_norm_eps", 0.1, &epsilon);
-    if (r < 0)
-        return r;
-    r = json_get_bool(reading->root, "", "tie_word_embeddings", &config->tied, reading->fault);
-    if (r < 0)
-        return r;
-    config->sizes.norm_epsilon = (float)epsilon;
-    config->sizes.architecture = config->arch->name;
-    config->sizes.norm = config->arch->norm;
-    config->sizes.ffn = config->arch->ffn;
-    config->sizes.rope = ROPE_HALVES;
     return 0;
 }
 
 int hf_config_read(const char *text, size_t bytes, struct hf_config *ret_config,
                    struct fault *fault)
 {
-    struct reading reading = {.fault = fault};
+    struct hf_reading reading = {.fault = fault};
     json_t *root = NULL;
     int r = json_parse(text, bytes, &root, fault);
 
@@ -356,34 +419,4 @@ int hf_config_read(const char *text, size_t bytes, struct hf_config *ret_config,
         *ret_config = reading.config;
     json_decref(root);
     return r;
-}
-
-/* Llama 3.1's rule: wave lengths that fit into the original context `high` times stay, those that
- * fit fewer than `low` times are stretched, and those between are in between. */
-static double llama3_factor(const struct hf_rope_scaling *scaling, double wave_length)
-{
-    double low = scaling->low_frequency_factor, high = scaling->high_frequency_factor;
-    double fits = scaling->context_original / wave_length, share;
-
-    if (fits > high)
-        return 1.0;
-    if (fits < low)
-        return scaling->factor;
-    share = (fits - low) / (high - low);
-    return 1.0 / ((1.0 - share) / scaling->factor + share);
-}
-
-void hf_config_rope_factors(const struct hf_config *config, float *factors)
-{
-    const struct model *sizes = &config->sizes;
-
-    for (uint32_t i = 0; i < sizes->rope_size / 2; i++) {
-        double turns = pow((double)sizes->rope_base, 2.0 * i / sizes->rope_size);
-        double factor =
-            config->rope_scaling.kind == HF_ROPE_NONE ? 1.0 : config->rope_scaling.factor;
-
-        if (config->rope_scaling.kind == HF_ROPE_LLAMA3)
-            factor = llama3_factor(&config->rope_scaling, 2.0 * M_PI * turns);
-        factors[i] = (float)factor;
-    }
 }

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/arch.h"
 #include "engine/gguf_config.h"
 #include "engine/hf_config.h"
 #include "engine/weight_part.h"
@@ -24,9 +23,10 @@ struct binding {
     const struct checkpoint *checkpoint;
     const struct arch *arch;
     struct model *model;
-    bool hf;     /* names and conventions of Transformers */
-    bool tied;   /* the head is the embedding, whatever the file has */
-    bool *bound; /* [tensors of the checkpoint] */
+    bool hf;           /* names and conventions of Transformers */
+    bool tied;         /* the head is the embedding, whatever the file has */
+    unsigned features; /* WEIGHT_IF_: what there has to be */
+    bool *bound;       /* [tensors of the checkpoint] */
     struct fault *fault;
 };
 
@@ -42,17 +42,9 @@ static bool is_float(enum dtype type)
     return type == DT_F32 || type == DT_F16 || type == DT_BF16;
 }
 
-/* What a line of the row wants of a tensor's shape: a vector stands in the file as one dimension,
- * whether it is a row or a column here. */
-static struct stored_tensor wanted_shape(const struct binding *binding,
-                                         const struct arch_weight *line)
+static struct stored_tensor vector_of(uint64_t count)
 {
-    uint32_t rows = arch_dim_value(binding->model, line->rows);
-    uint32_t columns = arch_dim_value(binding->model, line->columns);
-
-    if (line->rows == DIM_ONE || line->columns == DIM_ONE)
-        return (struct stored_tensor){.dimension_count = 1, .dimensions = {rows * columns, 1}};
-    return (struct stored_tensor){.dimension_count = 2, .dimensions = {columns, rows}};
+    return (struct stored_tensor){.dimension_count = 1, .dimensions = {count, 1}};
 }
 
 /* GGUF leaves out dimensions of 1 as it likes. */
@@ -68,24 +60,127 @@ static bool has_shape(const struct binding *binding, const struct stored_tensor 
            (!binding->hf || tensor->dimension_count == wanted->dimension_count);
 }
 
+static int misshapen(const struct binding *binding, const char *name,
+                     const struct stored_tensor *tensor, const struct stored_tensor *wanted)
+{
+    char has[SHAPE_BYTES], wants[SHAPE_BYTES];
+
+    checkpoint_print_shape(binding->checkpoint, tensor, has, sizeof has);
+    checkpoint_print_shape(binding->checkpoint, wanted, wants, sizeof wants);
+    return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is %s, not %s as %s",
+                     path_of(binding), name, has, wants,
+                     binding->hf ? "config.json says" : "the metadata say");
+}
+
+/* --- lines that are cut out of a tensor ---------------------------------------------------- */
+
+/* How many rows the tensor of that line has, of all its parts. */
+static uint32_t tensor_rows(const struct model *model, const struct arch_weight *line)
+{
+    switch (line->slice) {
+    case SLICE_QKV:
+        return arch_dim_value(model, DIM_Q) + arch_dim_value(model, DIM_KV) +
+               arch_dim_value(model, DIM_V);
+    case SLICE_GATE_UP:
+        return 2 * arch_dim_value(model, line->rows);
+    default:
+        return arch_dim_value(model, line->rows);
+    }
+}
+
+static bool has_flag(const struct binding *binding, const struct arch_weight *line, unsigned flag)
+{
+    return binding->hf && (line->flags & flag);
+}
+
+/* Of q, k and v stacked: the part's first row. By head: in the first KV head's rows, and how they
+ * lie scattered. */
+static uint32_t cut_qkv(const struct binding *binding, const struct arch_weight *line,
+                        struct weight_part *part)
+{
+    const struct model *model = binding->model;
+    bool by_head = has_flag(binding, line, WEIGHT_HF_BY_HEAD);
+    uint32_t share = by_head ? model->kv_heads : 1;
+    uint32_t rows[3] = {arch_dim_value(model, DIM_Q) / share, arch_dim_value(model, DIM_KV) / share,
+                        arch_dim_value(model, DIM_V) / share};
+    uint32_t first = 0;
+
+    for (uint32_t i = 0; i < line->part; i++)
+        first += rows[i];
+    if (by_head) {
+        part->block_rows = rows[line->part];
+        part->block_stride = rows[0] + rows[1] + rows[2];
+    }
+    return first;
+}
+
+/* The part of the tensor that the line means. */
+static struct weight_part cut(const struct binding *binding, const struct arch_weight *line,
+                              const struct stored_tensor *tensor)
+{
+    const struct model *model = binding->model;
+    struct weight_part part = {.type = tensor->type, .tables = tensor->tables};
+    uint32_t columns = arch_dim_value(model, line->columns), first = 0;
+
+    if (line->slice == SLICE_QKV)
+        first = cut_qkv(binding, line, &part);
+    if (line->slice == SLICE_GATE_UP)
+        first = line->part * arch_dim_value(model, line->rows);
+    if (line->slice == SLICE_GATE_UP && has_flag(binding, line, WEIGHT_HF_INTERLEAVED)) {
+        first = line->part;
+        part.block_rows = 1;
+        part.block_stride = 2;
+    }
+    if (has_flag(binding, line, WEIGHT_HF_TRANSPOSED)) {
+        part.transposed = tensor_rows(model, line);
+        columns = 1;
+    }
+    if (has_flag(binding, line, WEIGHT_HF_PLUS_ONE))
+        part.plus = 1.0f;
+    part.data = tensor->data;
+    if (part.tables)
+        part.first_row = first;
+    else
+        part.data = (const uint8_t *)tensor->data + first * dtype_bytes(tensor->type, columns);
+    return part;
+}
+
+/* What a line of the row wants of a tensor's shape: a vector stands in the file as one dimension,
+ * whether it is a row or a column here; gains of each head's own are [heads][head_size]. */
+static struct stored_tensor wanted_shape(const struct binding *binding,
+                                         const struct arch_weight *line)
+{
+    const struct model *model = binding->model;
+    uint32_t rows = tensor_rows(model, line), columns = arch_dim_value(model, line->columns);
+
+    if ((line->columns == DIM_QK_NORM || line->columns == DIM_QK_NORM_KV) &&
+        model->qk_norm == QK_NORM_HEADS)
+        return (struct stored_tensor){
+            .dimension_count = 2,
+            .dimensions = {model->head_size, columns / model->head_size},
+        };
+    if (line->rows == DIM_ONE || line->columns == DIM_ONE)
+        return vector_of((uint64_t)rows * columns);
+    if (has_flag(binding, line, WEIGHT_HF_TRANSPOSED))
+        return (struct stored_tensor){.dimension_count = 2, .dimensions = {rows, columns}};
+    return (struct stored_tensor){.dimension_count = 2, .dimensions = {columns, rows}};
+}
+
 static int check_tensor(const struct binding *binding, const struct arch_weight *line,
                         const char *name, const struct stored_tensor *tensor)
 {
+    bool scattered = has_flag(binding, line,
+                              WEIGHT_HF_TRANSPOSED | WEIGHT_HF_BY_HEAD | WEIGHT_HF_INTERLEAVED |
+                                  WEIGHT_HF_PLUS_ONE);
     const struct stored_tensor wanted = wanted_shape(binding, line);
-    char has[SHAPE_BYTES], wants[SHAPE_BYTES];
 
-    if (!has_shape(binding, tensor, &wanted)) {
-        checkpoint_print_shape(binding->checkpoint, tensor, has, sizeof has);
-        checkpoint_print_shape(binding->checkpoint, &wanted, wants, sizeof wants);
-        return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is %s, not %s as %s",
-                         path_of(binding), name, has, wants,
-                         binding->hf ? "config.json says" : "the metadata say");
-    }
+    if (!has_shape(binding, tensor, &wanted))
+        return misshapen(binding, name, tensor, &wanted);
     if (!tensor->known)
         return fault_set(binding->fault, E_UNSUPPORTED,
                          "%s: the tensor %s is of %s%s, in which weights are not read",
                          path_of(binding), name, binding->hf ? "dtype " : "", tensor->format);
-    if ((line->flags & WEIGHT_FLOAT) && !is_float(tensor->type))
+    if ((line->flags & WEIGHT_FLOAT || scattered) && (tensor->tables || !is_float(tensor->type)))
         return fault_set(binding->fault, E_UNSUPPORTED,
                          "%s: the tensor %s is %s; only F32, F16 and BF16 are read there",
                          path_of(binding), name, tensor->format);
@@ -96,42 +191,92 @@ static int check_tensor(const struct binding *binding, const struct arch_weight 
 static const struct stored_tensor *find_tensor(const struct binding *binding, const char *name)
 {
     const struct stored_tensor *tensor = checkpoint_tensor_find(binding->checkpoint, name);
-    static const char *const prefixes[] = {"model.", "transformer."};
+    const char *prefix = binding->arch->hf_prefix ? binding->arch->hf_prefix : "model.";
+    size_t bytes = strlen(prefix);
 
-    for (size_t i = 0; !tensor && binding->hf && i < sizeof prefixes / sizeof *prefixes; i++) {
-        size_t bytes = strlen(prefixes[i]);
-
-        if (strncmp(name, prefixes[i], bytes) == 0)
-            tensor = checkpoint_tensor_find(binding->checkpoint, name + bytes);
-    }
+    if (!tensor && binding->hf && strncmp(name, prefix, bytes) == 0)
+        tensor = checkpoint_tensor_find(binding->checkpoint, name + bytes);
     return tensor;
 }
 
-/* Binds one tensor to its part of a weight. 1: bound; 0: an optional one that is absent. */
+static void note_bound(struct binding *binding, const struct stored_tensor *tensor)
+{
+    bool *bound = &binding->bound[tensor - checkpoint_tensor_at(binding->checkpoint, 0)];
+
+    if (!*bound)
+        binding->model->weight_bytes += tensor->bytes;
+    *bound = true;
+}
+
+static int missing(const struct binding *binding, const char *name)
+{
+    return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is missing", path_of(binding),
+                     name);
+}
+
+static bool is_required(const struct binding *binding, const struct arch_weight *line,
+                        const struct weight *weight)
+{
+    if (binding->hf && weight == &binding->model->head)
+        return true;
+    return !(line->flags & WEIGHT_OPTIONAL) || (line->flags & binding->features);
+}
+
+/* A tensor for each head becomes one vector of the model's own. */
+static int gather_heads(struct binding *binding, const struct arch_weight *line, uint32_t layer,
+                        struct weight *weight)
+{
+    struct model *model = binding->model;
+    uint32_t heads = arch_dim_value(model, line->columns) / model->head_size;
+    const struct stored_tensor wanted = vector_of(model->head_size);
+    float *gains = model_own(model, (size_t)heads * model->head_size * sizeof *gains);
+    char name[ARCH_NAME_BYTES];
+
+    if (!gains)
+        return fault_set(binding->fault, E_MEMORY, "out of memory for the norms of heads");
+    for (uint32_t head = 0; head < heads; head++) {
+        const struct stored_tensor *tensor;
+        struct weight_part part;
+
+        arch_weight_name(line->hf_name, layer, head, name);
+        tensor = find_tensor(binding, name);
+        if (!tensor && head == 0 && !is_required(binding, line, weight))
+            return 0;
+        if (!tensor)
+            return missing(binding, name);
+        if (!has_shape(binding, tensor, &wanted))
+            return misshapen(binding, name, tensor, &wanted);
+        if (!tensor->known || !is_float(tensor->type))
+            return fault_set(binding->fault, E_UNSUPPORTED,
+                             "%s: the tensor %s is %s; only F32, F16 and BF16 are read there",
+                             path_of(binding), name, tensor->format);
+        part = (struct weight_part){.type = tensor->type, .rows = 1, .data = tensor->data};
+        weight_part_read(&part, model->head_size, 0, 1, DT_F32, gains + head * model->head_size);
+        note_bound(binding, tensor);
+    }
+    arch_weight_add(line, model, weight, (struct weight_part){.type = DT_F32, .data = gains});
+    return 0;
+}
+
+/* Binds one tensor to its part of a weight, unless an earlier line has done so. */
 static int bind_tensor(struct binding *binding, const struct arch_weight *line, uint32_t layer,
                        struct weight *weight)
 {
     const char *format = binding->hf ? line->hf_name : line->name;
     const struct stored_tensor *tensor;
     char name[ARCH_NAME_BYTES];
-    bool required = !(line->flags & WEIGHT_OPTIONAL);
     int r;
 
-    if (!format)
+    if (!format || weight->part_count > line->part)
         return 0;
-    if (binding->hf && weight == &binding->model->head) {
-        if (binding->tied)
-            return 0;
-        required = true;
-    }
-    arch_weight_name(format, layer, name);
+    if (binding->hf && weight == &binding->model->head && binding->tied)
+        return 0;
+    if (has_flag(binding, line, WEIGHT_HF_EACH_HEAD))
+        return gather_heads(binding, line, layer, weight);
+    arch_weight_name(format, layer, 0, name);
     tensor = find_tensor(binding, name);
-    if (!tensor) {
-        if (!required)
-            return 0;
-        return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s is missing",
-                         path_of(binding), name);
-    }
+    if (!tensor)
+        return is_required(binding, line, weight) ? missing(binding, name) : 0;
     r = check_tensor(binding, line, name, tensor);
     if (r < 0)
         return r;
@@ -139,32 +284,24 @@ static int bind_tensor(struct binding *binding, const struct arch_weight *line, 
     if (weight->part_count != line->part)
         return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s stands without its fellows",
                          path_of(binding), name);
-    arch_weight_add(
-        line, binding->model, weight,
-        (struct weight_part){.type = tensor->type, .data = tensor->data, .tables = tensor->tables});
-    binding->bound[tensor - checkpoint_tensor_at(binding->checkpoint, 0)] = true;
-    binding->model->weight_bytes += tensor->bytes;
-    return 1;
+    arch_weight_add(line, binding->model, weight, cut(binding, line, tensor));
+    note_bound(binding, tensor);
+    return 0;
 }
 
-static int bind_layer(struct binding *binding, uint32_t layer)
+/* The lines that belong to every layer, or those that belong to none. */
+static int bind_lines(struct binding *binding, bool per_layer, uint32_t layer)
 {
-    const struct layer *bound = &binding->model->layers[layer];
-    int r;
-
     for (uint32_t i = 0; i < binding->arch->weight_count; i++) {
         const struct arch_weight *line = &binding->arch->weights[i];
+        int r;
 
-        if (!(line->flags & WEIGHT_PER_LAYER))
+        if (((line->flags & WEIGHT_PER_LAYER) != 0) != per_layer)
             continue;
         r = bind_tensor(binding, line, layer, arch_weight_at(line, binding->model, layer));
         if (r < 0)
             return r;
     }
-    if (bound->qkv_bias.rows && bound->qkv_bias.rows != bound->qkv.rows)
-        return fault_set(binding->fault, E_CORRUPT,
-                         "%s: layer %u has a bias for some of q, k and v only", path_of(binding),
-                         layer);
     return 0;
 }
 
@@ -210,65 +347,19 @@ static int check_rest(struct binding *binding)
 static int bind_all(struct binding *binding)
 {
     struct model *model = binding->model;
-    int r;
+    int r = bind_lines(binding, false, 0);
 
-    for (uint32_t i = 0; i < binding->arch->weight_count; i++) {
-        const struct arch_weight *line = &binding->arch->weights[i];
-
-        if (line->flags & WEIGHT_PER_LAYER)
-            continue;
-        r = bind_tensor(binding, line, 0, arch_weight_at(line, model, 0));
-        if (r < 0)
-            return r;
-    }
-    for (uint32_t layer = 0; layer < model->layer_count; layer++) {
-        r = bind_layer(binding, layer);
-        if (r < 0)
-            return r;
-    }
-    if (!model->head.rows)
-        model->head = model->embedding;
+    for (uint32_t layer = 0; layer < model->layer_count && r == 0; layer++)
+        r = bind_lines(binding, true, layer);
+    if (r < 0)
+        return r;
+    r = model_finish(model, binding->arch, binding->fault);
+    if (r < 0)
+        return fault_prefix(binding->fault, "%s", path_of(binding));
     return check_rest(binding);
 }
 
 /* --- the model ----------------------------------------------------------------------------- */
-
-static int take_factors(struct binding *binding)
-{
-    struct model *model = binding->model;
-
-    model->rope_factors = calloc(model->rope_size / 2, sizeof *model->rope_factors);
-    return model->rope_factors
-               ? 0
-               : fault_set(binding->fault, E_MEMORY, "out of memory for the rotary factors");
-}
-
-/* The file's factors and linear scaling become one list. */
-static int set_gguf_factors(struct binding *binding, float scale)
-{
-    struct model *model = binding->model;
-    bool stored = model->rope_freqs.rows > 0;
-    int r;
-
-    if (!stored && scale == 1.0f)
-        return 0;
-    r = take_factors(binding);
-    if (r < 0)
-        return r;
-    if (stored)
-        weight_part_read(&model->rope_freqs.parts[0], model->rope_size / 2, 0, 1, DT_F32,
-                         model->rope_factors);
-    for (uint32_t i = 0; i < model->rope_size / 2; i++) {
-        float *factor = &model->rope_factors[i];
-
-        *factor = (stored ? *factor : 1.0f) * scale;
-        if (!(*factor > 0.0f && *factor < 1e30f))
-            return fault_set(binding->fault, E_CORRUPT,
-                             "%s: a rotary factor in rope_freqs.weight is not a positive number",
-                             path_of(binding));
-    }
-    return 0;
-}
 
 /* general.name, or what the path ends in. */
 static void set_name(struct binding *binding)
@@ -283,65 +374,50 @@ static void set_name(struct binding *binding)
     gguf_string_print(name, binding->model->name, sizeof binding->model->name);
 }
 
-static int bind_sized(struct binding *binding, const struct arch *arch, const struct model *sizes)
+/* What the file says of the model. */
+static int read_plan(struct binding *binding, struct model_plan *ret_plan)
 {
-    struct model *model = binding->model;
-
-    binding->arch = arch;
-    *model = *sizes;
-    set_name(binding);
-    model->layers = calloc(model->layer_count, sizeof *model->layers);
-    binding->bound =
-        calloc((size_t)checkpoint_tensor_count(binding->checkpoint) + 1, sizeof *binding->bound);
-    if (!model->layers || !binding->bound)
-        return fault_set(binding->fault, E_MEMORY, "out of memory for %u layers",
-                         model->layer_count);
-    return bind_all(binding);
-}
-
-static int fill_from_gguf(struct binding *binding)
-{
-    struct gguf_config config;
-    int r = gguf_config_read(checkpoint_gguf(binding->checkpoint), &config, binding->fault);
-
-    if (r == 0)
-        r = bind_sized(binding, config.arch, &config.sizes);
-    return r < 0 ? r : set_gguf_factors(binding, config.rope_scale);
-}
-
-static int fill_from_folder(struct binding *binding)
-{
-    const struct buf *text = checkpoint_config(binding->checkpoint);
+    const struct buf *text;
     struct hf_config config;
-    int r = hf_config_read(buf_string(text), text->bytes, &config, binding->fault);
+    int r;
 
+    if (!binding->hf)
+        return gguf_config_read(checkpoint_gguf(binding->checkpoint), ret_plan, binding->fault);
+    text = checkpoint_config(binding->checkpoint);
+    r = hf_config_read(buf_string(text), text->bytes, &config, binding->fault);
     if (r < 0)
         return fault_prefix(binding->fault, "%s/config.json", path_of(binding)), r;
-    binding->hf = true;
-    binding->tied = config.tied;
-    r = bind_sized(binding, config.arch, &config.sizes);
+    *ret_plan = config.plan;
+    return 0;
+}
+
+static int fill(struct binding *binding)
+{
+    struct model_plan plan;
+    int r = read_plan(binding, &plan);
+
     if (r < 0)
         return r;
-    must(config.end_count <= MODEL_END_TOKENS_MAX);
-    binding->model->end_count = config.end_count;
-    memcpy(binding->model->end_tokens, config.end_tokens, sizeof config.end_tokens);
-    if (config.rope_scaling.kind == HF_ROPE_NONE)
-        return 0;
-    r = take_factors(binding);
-    if (r == 0)
-        hf_config_rope_factors(&config, binding->model->rope_factors);
-    return r;
+    binding->arch = plan.arch;
+    binding->tied = plan.tied;
+    binding->features = plan.features;
+    r = model_begin(&plan, &binding->model, binding->fault);
+    if (r < 0)
+        return fault_prefix(binding->fault, "%s", path_of(binding));
+    set_name(binding);
+    binding->bound =
+        calloc((size_t)checkpoint_tensor_count(binding->checkpoint) + 1, sizeof *binding->bound);
+    if (!binding->bound)
+        return fault_set(binding->fault, E_MEMORY, "out of memory for the list of tensors");
+    return bind_all(binding);
 }
 
 int model_open(const struct checkpoint *checkpoint, struct model **ret_model, struct fault *fault)
 {
-    struct binding binding = {.checkpoint = checkpoint, .fault = fault};
-    int r;
+    struct binding binding = {
+        .checkpoint = checkpoint, .hf = !checkpoint_gguf(checkpoint), .fault = fault};
+    int r = fill(&binding);
 
-    binding.model = calloc(1, sizeof *binding.model);
-    if (!binding.model)
-        return fault_set(fault, E_MEMORY, "out of memory opening %s", checkpoint_path(checkpoint));
-    r = checkpoint_gguf(checkpoint) ? fill_from_gguf(&binding) : fill_from_folder(&binding);
     free(binding.bound);
     if (r < 0) {
         model_close(binding.model);
@@ -349,13 +425,4 @@ int model_open(const struct checkpoint *checkpoint, struct model **ret_model, st
     }
     *ret_model = binding.model;
     return 0;
-}
-
-void model_close(struct model *model)
-{
-    if (!model)
-        return;
-    free(model->layers);
-    free(model->rope_factors);
-    free(model);
 }

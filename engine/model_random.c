@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/model.h"
 #include "engine/shape.h"
@@ -35,22 +36,38 @@ static struct random_weight choose(const struct arch_weight *line, const struct 
         return random_weight_make(name, centre, NORM_DEVIATION);
     if (weight == &model->embedding)
         deviation *= EMBEDDING_SHARE;
-    if (in && (weight == &in->attention_out || weight == &in->down))
+    if (in && (weight == &in->attention_out || weight == &in->ffn.down))
         deviation /= sqrtf(2.0f * (float)model->layer_count);
     if (in && weight == &in->attention_out)
         deviation *= ATTENTION_SHARE;
     return random_weight_make(name, 0.0f, deviation);
 }
 
-/* Optional weights are left out, but for a head of its own. */
-static bool is_there(const struct hf_config *config, const struct arch_weight *line,
-                     const struct weight *weight, const struct model *model)
+/* Of norms that have several names in files, the first one's; the others find it there. */
+static bool is_norm(const struct weight *weight, const struct model *model, uint32_t layer)
 {
-    if (!line->hf_name)
+    const struct layer *in = &model->layers[layer];
+
+    if (weight == &model->final_norm || weight == &model->final_norm_bias)
+        return !model->norms_stream;
+    if (weight == &in->ffn_norm || weight == &in->ffn_norm_bias)
+        return !model->parallel;
+    return weight == &in->attention_norm || weight == &in->attention_norm_bias;
+}
+
+/* Optional weights are left out, but for what the shape asks for. */
+static bool is_there(const struct hf_config *config, const struct arch_weight *line,
+                     const struct weight *weight, const struct model *model, uint32_t layer)
+{
+    if (!line->hf_name || weight->part_count > line->part)
         return false;
     if (weight == &model->head)
-        return !config->tied;
-    return !(line->flags & WEIGHT_OPTIONAL);
+        return !config->plan.tied;
+    if (weight == &model->embedding_in || weight == &model->embedding_out)
+        return model->embedding_width != model->width;
+    if (!(line->flags & WEIGHT_OPTIONAL) || (line->flags & config->plan.features))
+        return true;
+    return is_norm(weight, model, layer);
 }
 
 static void add_weight(const struct hf_config *config, const struct arch_weight *line,
@@ -61,35 +78,28 @@ static void add_weight(const struct hf_config *config, const struct arch_weight 
     char name[ARCH_NAME_BYTES];
     uint64_t parameters = model->parameters;
 
-    if (!is_there(config, line, weight, model))
+    if (!is_there(config, line, weight, model, layer))
         return;
-    arch_weight_name(line->hf_name, layer, name);
+    /* Parts of one tensor are told apart by the part's number. */
+    arch_weight_name(line->hf_name, layer, line->part, name);
+    if (line->slice != SLICE_WHOLE && strlen(name) + 2 < sizeof name)
+        memcpy(name + strlen(name), (char[]){'#', (char)('0' + line->part), '\0'}, 3);
     part.random = choose(line, model, weight, layer, name);
     arch_weight_add(line, model, weight, part);
     model->weight_bytes += dtype_bytes(part.type, model->parameters - parameters);
 }
 
-static int fill(const struct hf_config *config, struct model *model, struct fault *fault)
+static void add_weights(const struct hf_config *config, struct model *model)
 {
-    model->layers = calloc(model->layer_count, sizeof *model->layers);
-    if (!model->layers)
-        return fault_set(fault, E_MEMORY, "out of memory for %u layers", model->layer_count);
-    if (config->rope_scaling.kind != HF_ROPE_NONE) {
-        model->rope_factors = calloc(model->rope_size / 2, sizeof *model->rope_factors);
-        if (!model->rope_factors)
-            return fault_set(fault, E_MEMORY, "out of memory for the rotary factors");
-        hf_config_rope_factors(config, model->rope_factors);
-    }
-    for (uint32_t i = 0; i < config->arch->weight_count; i++) {
-        const struct arch_weight *line = &config->arch->weights[i];
+    const struct arch *arch = config->plan.arch;
+
+    for (uint32_t i = 0; i < arch->weight_count; i++) {
+        const struct arch_weight *line = &arch->weights[i];
         uint32_t count = line->flags & WEIGHT_PER_LAYER ? model->layer_count : 1;
 
         for (uint32_t layer = 0; layer < count; layer++)
             add_weight(config, line, model, layer);
     }
-    if (!model->head.rows)
-        model->head = model->embedding;
-    return 0;
 }
 
 int model_open_random(const char *shape, struct model **ret_model, struct fault *fault)
@@ -101,12 +111,12 @@ int model_open_random(const char *shape, struct model **ret_model, struct fault 
 
     if (r < 0)
         return r;
-    model = calloc(1, sizeof *model);
-    if (!model)
-        return fault_set(fault, E_MEMORY, "out of memory for the model");
-    *model = config.sizes;
+    r = model_begin(&config.plan, &model, fault);
+    if (r < 0)
+        return r;
     snprintf(model->name, sizeof model->name, "%s", name);
-    r = fill(&config, model, fault);
+    add_weights(&config, model);
+    r = model_finish(model, config.plan.arch, fault);
     if (r < 0) {
         model_close(model);
         return r;

@@ -66,12 +66,30 @@ static void list_tensor(struct save *save, const struct arch_weight *line, uint3
     if (weight == &save->model->head &&
         weight_part_same(&weight->parts[0], &save->model->embedding.parts[0]))
         return; /* tied: the checkpoint has the embedding only */
-    arch_weight_name(line->hf_name, layer, tensor->name);
+    arch_weight_name(line->hf_name, layer, 0, tensor->name);
     tensor->part = weight->parts[line->part];
     tensor->columns = weight->columns;
     tensor->vector = line->rows == DIM_ONE || line->columns == DIM_ONE;
     tensor->bytes = dtype_bytes(tensor->part.type, (uint64_t)tensor->part.rows * tensor->columns);
     save->tensor_count++;
+}
+
+/* Parts that share a tensor of Transformers' are not put together again yet. */
+static int check_layout(const struct save *save, const struct arch *arch)
+{
+    const unsigned laid_out = WEIGHT_HF_TRANSPOSED | WEIGHT_HF_BY_HEAD | WEIGHT_HF_PLUS_ONE |
+                              WEIGHT_HF_EACH_HEAD | WEIGHT_HF_INTERLEAVED;
+
+    for (uint32_t i = 0; i < arch->weight_count; i++) {
+        const struct arch_weight *line = &arch->weights[i];
+
+        if (line->hf_name && (line->slice != SLICE_WHOLE || (line->flags & laid_out)))
+            return fault_set(save->fault, E_UNSUPPORTED,
+                             "checkpoints of the architecture %s are not written yet: they keep "
+                             "%s in a form of their own",
+                             arch->name, line->hf_name);
+    }
+    return 0;
 }
 
 static int list_tensors(struct save *save, uint64_t file_bytes_max)
@@ -81,6 +99,8 @@ static int list_tensors(struct save *save, uint64_t file_bytes_max)
     uint64_t file_bytes = 0;
     int r = arch_find((struct gguf_string){name, strlen(name)}, &arch, save->fault);
 
+    if (r == 0)
+        r = check_layout(save, arch);
     if (r < 0)
         return r;
     save->tensors =

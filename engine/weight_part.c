@@ -77,20 +77,49 @@ static void read_stored(const struct weight_part *part, const uint8_t *from, uin
     }
 }
 
-/* `rows` rows of a weight whose elements need tables. */
-static void read_with_tables(const struct weight_part *part, uint32_t columns, uint32_t row,
-                             uint32_t rows, enum dtype type, void *to)
+/* --- scattered, or with tables ------------------------------------------------------------- */
+
+bool weight_part_plain(const struct weight_part *part)
+{
+    return part->data && !part->tables && part->block_rows == 0 && part->transposed == 0 &&
+           part->plus == 0;
+}
+
+/* Columns first .. first + count - 1 of a row; see model.h for where they lie. */
+static void gather(const struct weight_part *part, uint32_t columns, uint32_t row, uint32_t first,
+                   uint32_t count, float *to)
+{
+    size_t element = dtype_bytes(part->type, 1);
+    const uint8_t *from = part->data;
+    uint64_t at = row;
+
+    if (part->block_rows > 0)
+        at = (uint64_t)(row / part->block_rows) * part->block_stride + row % part->block_rows;
+    if (part->tables)
+        dequant_tables(part->tables, part->first_row + (uint32_t)at, first, count, to);
+    else if (part->transposed == 0)
+        dequant_row(part->type, from + (at * columns + first) * element, count, to);
+    for (uint32_t i = 0; i < count && part->transposed > 0; i++)
+        dequant_row(part->type, from + (at + (uint64_t)(first + i) * part->transposed) * element, 1,
+                    to + i);
+    for (uint32_t i = 0; i < count && part->plus != 0; i++)
+        to[i] += part->plus;
+}
+
+static void read_scattered(const struct weight_part *part, uint32_t columns, uint32_t first_row,
+                           uint32_t rows, enum dtype type, void *to)
 {
     float piece[PIECE];
     char *at = to;
 
-    for (row += part->first_row; rows > 0; row++, rows--) {
-        for (uint32_t column = 0; column < columns; column += PIECE) {
-            uint32_t now = columns - column < PIECE ? columns - column : PIECE;
+    must(part->tables || part->type == DT_F32 || part->type == DT_F16 || part->type == DT_BF16);
+    for (uint32_t row = first_row; row < first_row + rows; row++) {
+        for (uint32_t first = 0; first < columns; first += PIECE) {
+            uint32_t count = columns - first < PIECE ? columns - first : PIECE;
 
-            dequant_tables(part->tables, row, column, now, piece);
-            put_floats(piece, now, type, at);
-            at += dtype_bytes(type, now);
+            gather(part, columns, row, first, count, piece);
+            put_floats(piece, count, type, at);
+            at += dtype_bytes(type, count);
         }
     }
 }
@@ -106,8 +135,8 @@ void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t
     must((uint64_t)first_row + rows <= part->rows);
     if (!from)
         read_random(part, first, count, type, to);
-    else if (part->tables)
-        read_with_tables(part, columns, first_row, rows, type, to);
+    else if (!weight_part_plain(part))
+        read_scattered(part, columns, first_row, rows, type, to);
     else if (type == part->type)
         memcpy(to, from + dtype_bytes(type, first), dtype_bytes(type, count));
     else

@@ -127,7 +127,7 @@ def checkpoint_folders():
 @pytest.mark.parametrize("folder", checkpoint_folders(), ids=lambda folder: folder.name)
 def test_folder_by_token_ids(folder):
     golden = json.loads((folder / "golden.json").read_text())
-    options = ["--cpu-exact", "--max-context", "256", "--max-batch", "4"]
+    options = ["--cpu-exact", "--max-context", "192", "--max-batch", "4"]
     with Weft(*options, model=folder, device="cpu") as server:
         for prompt, greedy in zip(golden["prompts"], golden["greedy"]):
             body = {

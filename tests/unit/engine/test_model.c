@@ -130,13 +130,13 @@ static void binds_llama(void **state)
     assert_int_equal(model->heads, 6);
     assert_int_equal(model->kv_heads, 2);
     assert_int_equal(model->head_size, 16);
-    assert_int_equal(model->rope_size, 16);
+    assert_int_equal(model->ropes[0].size, 16);
     assert_int_equal(model->ffn_width, 160);
     assert_int_equal(model->vocabulary, 291);
     assert_int_equal(model->context, 4096);
     assert_true(fabsf(model->attention_scale - 0.25f) < 1e-7f);
     assert_true(fabsf(model->norm_epsilon - 1e-5f) < 1e-9f);
-    assert_null(model->rope_factors);
+    assert_true(model->ropes[0].frequencies[0] == 1.0f && model->ropes[0].scale == 1.0f);
     layer = &model->layers[1];
     assert_int_equal(layer->qkv.part_count, 3);
     assert_int_equal(layer->qkv.rows, 96 + 32 + 32);
@@ -144,8 +144,8 @@ static void binds_llama(void **state)
     assert_int_equal(layer->qkv.parts[1].rows, 32);
     assert_ptr_equal(layer->qkv.parts[1].data,
                      gguf_tensor_find(image.file, "blk.1.attn_k.weight")->data);
-    assert_int_equal(layer->gate_up.part_count, 2);
-    assert_ptr_equal(layer->gate_up.parts[1].data,
+    assert_int_equal(layer->ffn.gate_up.part_count, 2);
+    assert_ptr_equal(layer->ffn.gate_up.parts[1].data,
                      gguf_tensor_find(image.file, "blk.1.ffn_up.weight")->data);
     assert_int_equal(layer->qkv_bias.rows, 0);
     assert_int_equal(layer->q_norm.rows, 0);
@@ -179,8 +179,11 @@ static void reads_rotary_factors(void **state)
     image_read(&image, LLAMA3);
     image_opens(&image);
     factors = gguf_tensor_find(image.file, "rope_freqs.weight")->data;
-    assert_non_null(image.model->rope_factors);
-    assert_memory_equal(image.model->rope_factors, factors, 8 * sizeof *factors);
+    for (uint32_t i = 0; i < 8; i++) {
+        double frequency = pow(500000.0, -(double)i / 8.0) / (double)factors[i];
+
+        assert_true(fabs((double)image.model->ropes[0].frequencies[i] / frequency - 1.0) < 1e-6);
+    }
     image_drop(&image);
 
     image_read(&image, LLAMA3);
@@ -205,8 +208,8 @@ static void ties_the_head_and_fills_in_defaults(void **state)
     rename_to(&image, "llama.rope.dimension_count", "llama.rope.dimension_comet");
     rename_to(&image, "general.name", "general.mame");
     image_opens(&image);
-    assert_true(image.model->rope_base == 10000.0f);
-    assert_int_equal(image.model->rope_size, 16);
+    assert_true(fabs(pow(image.model->ropes[0].frequencies[1], -8.0) - 10000.0) < 0.1);
+    assert_int_equal(image.model->ropes[0].size, 16);
     assert_string_equal(image.model->name, "image");
     image_drop(&image);
 
@@ -231,9 +234,9 @@ static void refuses_other_architectures(void **state)
     memcpy(find_name(&image, "general.architecture") + 20 + 4 + 8, "lamma", 5);
     expect_refusal(
         &image, E_UNSUPPORTED,
-        "\"lamma\" is not supported; known ones are llama, qwen3 (the closest is llama)");
+        "\"lamma\" is not supported (the closest is llama); known ones are llama, qwen2, qwen3");
     image_read(&image, QWEN3);
-    memcpy(find_name(&image, "general.architecture") + 20 + 4 + 8, "qwen2", 5);
+    memcpy(find_name(&image, "general.architecture") + 20 + 4 + 8, "qwan3", 5);
     expect_refusal(&image, E_UNSUPPORTED, "the closest is qwen3");
     image_read(&image, LLAMA);
     rename_to(&image, "general.architecture", "general.architectura");

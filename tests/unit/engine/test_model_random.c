@@ -62,6 +62,7 @@ static void a_shape_becomes_a_model(void **state)
 {
     struct model *model = open_shape("smollm2-135m");
     const struct layer *layer = &model->layers[29];
+    const float *frequencies;
 
     (void)state;
     assert_string_equal(model->name, "smollm2-135m");
@@ -71,10 +72,10 @@ static void a_shape_becomes_a_model(void **state)
     assert_int_equal(model->weight_bytes, 2 * 134515008);
     assert_int_equal(layer->qkv.part_count, 3);
     assert_int_equal(layer->qkv.rows, 576 + 2 * 192);
-    assert_int_equal(layer->down.columns, 1536);
+    assert_int_equal(layer->ffn.down.columns, 1536);
     assert_int_equal(layer->ffn_norm.rows, 1);
     assert_int_equal(layer->qkv_bias.rows, 0);
-    assert_null(model->rope_factors);
+    assert_null(model->ropes[0].long_frequencies);
     assert_true(weight_part_same(&model->head.parts[0], &model->embedding.parts[0]));
     assert_null(layer->qkv.parts[1].data);
     assert_true(layer->qkv.parts[1].random.seed ==
@@ -84,7 +85,9 @@ static void a_shape_becomes_a_model(void **state)
     model = open_shape("llama-3.1-8b");
     assert_true(model->parameters == 8030261248);
     assert_false(weight_part_same(&model->head.parts[0], &model->embedding.parts[0]));
-    assert_true(model->rope_factors[0] == 1.0f && model->rope_factors[63] == 8.0f);
+    frequencies = model->ropes[0].frequencies;
+    assert_true(frequencies[0] == 1.0f);
+    assert_true(fabs((double)frequencies[63] * pow(500000.0, 63.0 / 64.0) * 8.0 - 1.0) < 1e-6);
     model_close(model);
     model = open_shape("llama-3.2-1b");
     assert_true(model->parameters == 1235814400);
@@ -135,9 +138,9 @@ static void is_scaled_like_a_trained_model(void **state)
 
     (void)state;
     assert_true(fabs(deviation_of(&layer->qkv, 0, 0) * sqrt(576) - 1) < 0.01);
-    assert_true(fabs(deviation_of(&layer->gate_up, 1, 0) * sqrt(576) - 1) < 0.01);
+    assert_true(fabs(deviation_of(&layer->ffn.gate_up, 1, 0) * sqrt(576) - 1) < 0.01);
     assert_true(fabs(deviation_of(&layer->attention_out, 0, 0) * sqrt(576 * 60) * 4 - 1) < 0.01);
-    assert_true(fabs(deviation_of(&layer->down, 0, 0) * sqrt(1536 * 60) - 1) < 0.01);
+    assert_true(fabs(deviation_of(&layer->ffn.down, 0, 0) * sqrt(1536 * 60) - 1) < 0.01);
     assert_true(fabs(deviation_of(&model->embedding, 0, 0) * sqrt(576) * 2 - 1) < 0.01);
     assert_true(fabs(deviation_of(&layer->ffn_norm, 0, 1) / 0.0625 - 1) < 0.15);
     assert_true(fabs(deviation_of(&model->final_norm, 0, 4) / 0.0625 - 1) < 0.15);
@@ -148,7 +151,7 @@ static void is_scaled_like_a_trained_model(void **state)
 static void pieces_are_the_whole(void **state)
 {
     struct model *model = open_shape("smollm2-135m");
-    const struct weight *weight = &model->layers[3].down;
+    const struct weight *weight = &model->layers[3].ffn.down;
     const struct weight_part *part = &weight->parts[0];
     size_t count = (size_t)part->rows * weight->columns;
     uint16_t *whole = malloc(count * sizeof *whole), *row = malloc(weight->columns * sizeof *row);
