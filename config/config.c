@@ -346,10 +346,20 @@ static int read_command_line(struct config *config, enum command command, int co
     return 0;
 }
 
+/* "IN OUT": two. */
+static uint32_t word_count(const char *text)
+{
+    uint32_t count = *text != '\0';
+
+    for (; *text; text++)
+        count += *text == ' ';
+    return count;
+}
+
 static int check_operands(const struct config *config, enum command command, struct fault *fault)
 {
     const struct command_row *row = &command_rows[command];
-    uint32_t most = *row->operands ? 1 : 0;
+    uint32_t most = word_count(row->operands);
 
     if (config->operand_count > most)
         return fault_set(fault, E_INVALID, "`weft %s` cannot do anything with '%.100s'%s",

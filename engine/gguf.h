@@ -66,6 +66,8 @@ const char *gguf_path(const struct gguf *file);
 uint64_t gguf_bytes(const struct gguf *file);
 uint32_t gguf_version(const struct gguf *file);
 
+size_t gguf_scalar_bytes(enum gguf_type type); /* 0 for strings and arrays */
+
 /* Metadata. Each returns 1 with the value, 0 when the key is absent, E_CORRUPT when it is there
  * with another type (the fault names the key). Integers of any width are accepted where they fit.
  */
@@ -99,6 +101,9 @@ void gguf_string_print(struct gguf_string string, char *ret_text, size_t room);
  * value. */
 uint64_t gguf_key_count(const struct gguf *file);
 struct gguf_string gguf_key_name(const struct gguf *file, uint64_t index);
+/* A key's value as it stands in the file, after its type, which is returned. */
+enum gguf_type gguf_key_raw(const struct gguf *file, uint64_t index, const void **ret_value,
+                            size_t *ret_bytes);
 void gguf_key_print(const struct gguf *file, uint64_t index, char *ret_text, size_t room);
 
 uint64_t gguf_tensor_count(const struct gguf *file);

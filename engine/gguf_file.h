@@ -27,6 +27,4 @@ struct gguf {
     struct name_index tensor_index;
 };
 
-size_t gguf_scalar_bytes(enum gguf_type type); /* 0 for strings and arrays */
-
 #endif

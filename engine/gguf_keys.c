@@ -231,6 +231,35 @@ struct gguf_string gguf_key_name(const struct gguf *file, uint64_t index)
     return file->keys[index].name;
 }
 
+enum gguf_type gguf_key_raw(const struct gguf *file, uint64_t index, const void **ret_value,
+                            size_t *ret_bytes)
+{
+    const struct gguf_key *entry;
+    const uint8_t *begin, *end;
+
+    must(index < file->key_count);
+    entry = &file->keys[index];
+    begin = entry->value;
+    end = begin + gguf_scalar_bytes(entry->type);
+    if (entry->type == GGUF_STRING) {
+        begin -= sizeof(uint64_t); /* its length */
+        end += entry->count;
+    } else if (entry->type == GGUF_ARRAY) {
+        struct gguf_array array = key_array(file, entry);
+
+        begin -= sizeof(uint32_t) + sizeof(uint64_t); /* the elements' type and count */
+        end += entry->count * gguf_scalar_bytes(entry->element);
+        if (entry->element == GGUF_STRING && entry->count > 0) {
+            struct gguf_string last = gguf_array_string(&array, entry->count - 1);
+
+            end = (const uint8_t *)last.text + last.bytes;
+        }
+    }
+    *ret_value = begin;
+    *ret_bytes = (size_t)(end - begin);
+    return entry->type;
+}
+
 static void print_number(enum gguf_type type, struct number number, char *ret_text, size_t room)
 {
     if (type == GGUF_BOOL)

@@ -24,6 +24,7 @@ int command_parse(const struct config *config, struct fault *fault);
 int command_template(const struct config *config, struct fault *fault);
 int command_bench(const struct config *config, struct fault *fault);
 int command_save(const struct config *config, struct fault *fault);
+int command_quantize(const struct config *config, struct fault *fault);
 int command_version(const struct config *config, struct fault *fault);
 int command_docs(const struct config *config, struct fault *fault);
 

@@ -42,11 +42,21 @@ static int count_of(const char *const *arguments)
     return count;
 }
 
+/* A command that needs operands is given some. */
 static int read_config(struct config *config, enum command command, const char *const *arguments,
                        const char *const *variables, struct fault *fault)
 {
-    return config_init(config, command, count_of(arguments), arguments,
-                       variables ? variables : no_variables, fault);
+    static const char *all[16];
+    int count = 0;
+
+    if (command == COMMAND_QUANTIZE) {
+        all[count++] = "IN";
+        all[count++] = "OUT";
+    }
+    must(count + count_of(arguments) < 16);
+    while (*arguments)
+        all[count++] = *arguments++;
+    return config_init(config, command, count, all, variables ? variables : no_variables, fault);
 }
 
 #define ARGUMENTS(...) ((const char *const[]){__VA_ARGS__, NULL})
