@@ -35,6 +35,8 @@ enum config_cpu_activations {
     CONFIG_ACTIVATIONS_INT8
 };
 
+enum config_generation { CONFIG_GENERATION_AUTO, CONFIG_GENERATION_NONE };
+
 #define CONFIG_TYPE_FLAG    bool
 #define CONFIG_TYPE_UINT    uint32_t
 #define CONFIG_TYPE_LONG    uint64_t

@@ -38,6 +38,7 @@ struct engine {
     const struct backend_ops *ops;
     struct backend *backend;
     struct checkpoint *checkpoint; /* NULL: the weights are random */
+    struct generation_config generation;
     struct model *model;
     struct tokenizer *tokenizer;
     struct fault tokenizer_fault; /* why there is none */
@@ -264,6 +265,8 @@ static void find_end_tokens(struct engine *engine)
     engine->limits.end_tokens = engine->end_tokens;
     for (uint32_t i = 0; i < engine->model->end_count; i++)
         add_end_token(engine, (uint64_t)engine->model->end_tokens[i]);
+    for (uint32_t i = 0; i < engine->generation.end_count; i++)
+        add_end_token(engine, (uint64_t)engine->generation.end_tokens[i]);
     for (size_t i = 0; i < sizeof keys / sizeof *keys && gguf; i++) {
         uint64_t token;
 
@@ -322,12 +325,16 @@ static int open_model(struct engine *engine, const struct engine_options *option
 {
     int r;
 
+    generation_config_init(&engine->generation);
     if (!options->model_path)
         return model_open_random(options->random_shape, &engine->model, fault);
     r = checkpoint_open(options->model_path, &engine->checkpoint, fault);
     if (r < 0)
         return r;
-    return model_open(engine->checkpoint, &engine->model, fault);
+    r = model_open(engine->checkpoint, &engine->model, fault);
+    if (r < 0 || checkpoint_gguf(engine->checkpoint))
+        return r;
+    return generation_config_open(checkpoint_path(engine->checkpoint), &engine->generation, fault);
 }
 
 static int set_limits(struct engine *engine, const struct engine_options *options,
@@ -696,6 +703,11 @@ const struct gguf *engine_gguf(const struct engine *engine)
 const char *engine_model_path(const struct engine *engine)
 {
     return engine->checkpoint ? checkpoint_path(engine->checkpoint) : NULL;
+}
+
+const struct generation_config *engine_generation_config(const struct engine *engine)
+{
+    return &engine->generation;
 }
 
 uint32_t engine_ignored(const struct engine *engine, const char **ret_first)

@@ -16,6 +16,7 @@
 
 #include "config/base/fault.h"
 #include "engine/batch.h"
+#include "engine/generation_config.h"
 
 struct engine;
 struct gguf;
@@ -141,6 +142,9 @@ const char *engine_device_name(const struct engine *engine); /* "cpu (2 threads,
 const struct gguf *engine_gguf(const struct engine *engine);
 /* The file or folder; NULL: the weights are random. */
 const char *engine_model_path(const struct engine *engine);
+/* What the folder says about drawing tokens; nothing for other models. Its end tokens are among
+ * engine_limits' already. */
+const struct generation_config *engine_generation_config(const struct engine *engine);
 /* How many tensors of a folder's files the architecture has no use for; the first one's name. */
 uint32_t engine_ignored(const struct engine *engine, const char **ret_first);
 /* The file's tokenizer, immutable and the engine's own. A file without one, or with one that is not

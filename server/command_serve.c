@@ -8,6 +8,7 @@
 #include "server/commands.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -138,6 +139,34 @@ static int open_constraints(struct serve *serve, const struct config *config, st
     return r;
 }
 
+/* --generation-config: what the makers say of drawing tokens becomes the requests' defaults, and
+ * the log tells. */
+static const struct generation_config *choose_defaults(const struct engine *engine,
+                                                       const struct config *config)
+{
+    const struct generation_config *file = engine_generation_config(engine);
+    const struct log_field values[] = {
+        LOG_REAL("temperature", file->temperature),
+        LOG_REAL("top_p", file->top_p),
+        LOG_REAL("min_p", file->min_p),
+        LOG_REAL("typical_p", file->typical_p),
+        LOG_REAL("repetition_penalty", file->repetition_penalty),
+        LOG_REAL("top_k", file->top_k >= 0 ? (double)file->top_k : NAN),
+        LOG_REAL("max_tokens", file->max_new_tokens >= 0 ? (double)file->max_new_tokens : NAN)};
+    struct log_field said[sizeof values / sizeof *values + 1];
+    size_t count = 0;
+
+    if (config->generation_config == CONFIG_GENERATION_NONE)
+        return NULL;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (!isnan(values[i].real))
+            said[count++] = values[i];
+    said[count].key = NULL;
+    if (count > 0)
+        log_write(LOG_INFO, "generation_config", said);
+    return file;
+}
+
 static int fill_options(struct serve *serve, const struct config *config, struct fault *fault)
 {
     const struct engine_limits *limits = engine_limits(serve->engine);
@@ -158,6 +187,7 @@ static int fill_options(struct serve *serve, const struct config *config, struct
         .model_id = serve->model_id,
         .context = limits->context,
         .vocabulary = limits->vocabulary,
+        .generation = choose_defaults(serve->engine, config),
         .created = clock_wall_seconds(),
         .choices_max = config->max_choices,
         .strict_max_tokens = config->strict_max_tokens,

@@ -26,6 +26,8 @@ struct openai_context {
     const char *model_id; /* the served name */
     uint32_t context;     /* tokens a sequence may hold */
     uint32_t vocabulary;
+    /* What requests take that say nothing of it; NULL: openai_fields.def's defaults only. */
+    const struct generation_config *generation;
     uint64_t created;       /* Unix time at start: `created` of the model */
     uint32_t choices_max;   /* n, and prompts x n */
     bool strict_max_tokens; /* a max_tokens above the room left is an error, not lowered */

@@ -1,4 +1,5 @@
 /* openai_fields.c -- the table of fields at work: reading, refusing, documenting. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,8 +76,28 @@ static int refuse(unsigned endpoint, const json_t *body, int64_t n, struct fault
     return 0;
 }
 
-int openai_fields_read(enum openai_endpoint endpoint, const json_t *body,
-                       struct openai_fields *ret_fields, struct fault *fault)
+static void take_defaults(const struct generation_config *generation, struct openai_fields *fields)
+{
+    const struct {
+        double value;
+        double *field;
+    } reals[] = {
+        {generation->temperature, &fields->temperature},
+        {generation->top_p, &fields->top_p},
+        {generation->min_p, &fields->min_p},
+        {generation->typical_p, &fields->typical_p},
+        {generation->repetition_penalty, &fields->repetition_penalty},
+    };
+
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        if (!isnan(reals[i].value))
+            *reals[i].field = reals[i].value;
+    if (generation->top_k >= 0)
+        fields->top_k = generation->top_k;
+}
+
+int openai_fields_read(enum openai_endpoint endpoint, const struct generation_config *generation,
+                       const json_t *body, struct openai_fields *ret_fields, struct fault *fault)
 {
     const unsigned bit = 1u << endpoint;
     const int64_t ABSENT = OPENAI_ABSENT;
@@ -87,6 +108,8 @@ int openai_fields_read(enum openai_endpoint endpoint, const json_t *body,
 #include "server/openai_fields.def"
     };
 
+    if (generation)
+        take_defaults(generation, &fields);
 #define FLAG(member, key, endpoints, initial, help)                                   \
     if (((endpoints)&bit) && json_get_bool(body, "", key, &fields.member, fault) < 0) \
         return fault->code;
@@ -189,7 +212,9 @@ void openai_fields_docs(struct buf *text)
         "counts as absent everywhere, and\nfields that are not listed here are ignored. Integers "
         "may be written as `16`, `16.0` or `1.6e1`. A wrong type or a value out\nof range is "
         "answered 400, with the field's name in `error.param`. How the rest of the API behaves is "
-        "in [api.md](api.md).\n\n"
+        "in [api.md](api.md). Where the\nmodel's folder has a generation_config.json, its values "
+        "are "
+        "the defaults ([models.md](models.md)).\n\n"
         "This page is made from `server/openai_fields.def` by `weft docs fields`.\n\n"
         "## Served\n\n");
     docs_served(text);

@@ -143,6 +143,7 @@ static int fit(struct draft *draft)
     const char *field = newer ? "max_completion_tokens" : "max_tokens";
     int64_t wanted = newer ? fields->max_completion_tokens : fields->max_tokens;
     uint32_t context = draft->context->context, room_max = 0;
+    const struct generation_config *generation = draft->context->generation;
 
     if (wanted == 0 && draft->endpoint == OPENAI_CHAT)
         return draft_fault(draft, E_INVALID, field, "'%s' must be at least 1, not 0", field);
@@ -165,6 +166,9 @@ static int fit(struct draft *draft)
         if (room > room_max)
             room_max = room;
     }
+    if (generation && generation->max_new_tokens >= 0 &&
+        generation->max_new_tokens < (int64_t)room_max)
+        room_max = (uint32_t)generation->max_new_tokens;
     if (wanted == OPENAI_ABSENT)
         wanted = draft->endpoint == OPENAI_CHAT ? (int64_t)room_max : COMPLETION_TOKENS_DEFAULT;
     request->max_tokens = wanted > (int64_t)room_max ? room_max : (uint32_t)wanted;
@@ -250,7 +254,8 @@ static int read_body(struct draft *draft, struct reply **ret_reply)
     r = check_model(draft);
     if (r < 0)
         return r;
-    r = openai_fields_read(draft->endpoint, draft->body, &draft->fields, &draft->fault);
+    r = openai_fields_read(draft->endpoint, draft->context->generation, draft->body, &draft->fields,
+                           &draft->fault);
     if (r < 0)
         return r;
     r = open_request(draft);

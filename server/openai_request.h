@@ -24,9 +24,10 @@ struct openai_fields {
 };
 #define OPENAI_ABSENT INT64_MIN /* an integer that was not given */
 
-/* Reads the plain fields and refuses what is not served. */
-int openai_fields_read(enum openai_endpoint endpoint, const json_t *body,
-                       struct openai_fields *ret_fields, struct fault *fault);
+/* Reads the plain fields and refuses what is not served. `generation`: what fields are where the
+ * body does not say; NULL, or what that does not say: the table's default. */
+int openai_fields_read(enum openai_endpoint endpoint, const struct generation_config *generation,
+                       const json_t *body, struct openai_fields *ret_fields, struct fault *fault);
 
 /* What an answer's content must be: openai_form.c. */
 enum answer_form_kind {
