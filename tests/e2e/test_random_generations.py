@@ -1,7 +1,8 @@
 """Random texts under a schema: they come to their end, parse, and are valid by jsonschema.
 
 Every token is drawn evenly among the allowed ones (tests/lib/random_generate.c), so nothing but the
-constraint makes them what they are. WEFT_RANDOM_GENERATIONS=1000 draws so many under each schema.
+constraint makes them what they are. Through the server they are drawn as a model of random weights
+has it. WEFT_RANDOM_GENERATIONS=1000 draws so many under each schema.
 """
 
 import json
@@ -13,6 +14,7 @@ import jsonschema
 import pytest
 
 from make import ROOT, make
+from weft import Weft
 
 CASES = json.loads((ROOT / "tests/data/constrained/json_schema.json").read_text())["cases"]
 COUNT = int(os.environ.get("WEFT_RANDOM_GENERATIONS", "25"))
@@ -181,3 +183,31 @@ def test_too_many_readings_are_a_fault(program, tmp_path, demo_model):
 def test_vocabulary_of_a_model(program, tmp_path, name, demo_model):
     texts = generate(program, tmp_path, SCHEMAS[name], max(COUNT // 5, 1), demo_model)
     check(SCHEMAS[name], texts)
+
+
+# -- through the server --
+
+SERVER_COUNT = min(COUNT, 128)  # answers to one request
+
+
+@pytest.fixture(scope="module")
+def server(tiny):
+    with Weft("--max-batch", 32, model=tiny, device="cpu") as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_random_model_through_the_server(server, name):
+    """Sampled, masked and finished by the engine, from a model whose weights are noise."""
+    schema = SCHEMAS[name]
+    body = {
+        "prompt": "x",
+        "n": SERVER_COUNT,
+        "max_tokens": TOKENS_MAX,
+        "seed": 11,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+    }
+    status, _, data = server.post("/v1/completions", body)
+    assert status == 200, data
+    choices = json.loads(data)["choices"]
+    check(schema, [{"text": c["text"], "finished": c["finish_reason"] == "stop"} for c in choices])
