@@ -24,8 +24,22 @@ const uint64_t scheduler_mask_bounds_ns[MASK_BOUNDS] = {10000,   20000,    50000
 
 /* --- jobs ------------------------------------------------------------------------------------- */
 
-static void post(struct scheduler *scheduler, struct sequence *sequence, struct row_mask row,
-                 uint32_t jump_least)
+/* Text that must follow is looked for once behind each drawn token, and by rules that know no time:
+ * how an answer is cut into tokens decides what else is drawn, and a seed gives one answer whatever
+ * is late or preempted. */
+static uint32_t jump_least(const struct sequence *sequence)
+{
+    const struct mask_job *job = &sequence->mask->job;
+
+    /* Who asks for log-probabilities has them of every token, so that each is drawn. */
+    if (sequence->sampling.logprobs != LOGPROBS_NONE)
+        return 0;
+    if (!job->state)
+        return 1; /* nothing is in flight yet */
+    return job->from < job->to ? JUMP_LEAST : 0;
+}
+
+static void post(struct scheduler *scheduler, struct sequence *sequence, struct row_mask row)
 {
     struct sequence_mask *mask = sequence->mask;
     struct mask_job *job = &mask->job;
@@ -39,10 +53,9 @@ static void post(struct scheduler *scheduler, struct sequence *sequence, struct 
     job->no_end_for = asked->min_tokens > generated ? asked->min_tokens - generated : 0;
     if (asked->ignore_eos)
         job->no_end_for = UINT32_MAX;
-    job->jump_least = jump_least;
+    job->jump_least = jump_least(sequence);
     job->jump_most = job->tokens_left - 1 < MASK_JUMP_MAX ? job->tokens_left - 1 : MASK_JUMP_MAX;
-    /* Who asks for log-probabilities has them of every token, so that each is drawn. */
-    if (jump_least == 0 || asked->logprobs != LOGPROBS_NONE)
+    if (job->jump_least == 0)
         job->jump_most = 0;
     job->mask = row;
     mask->busy = true;
@@ -52,7 +65,7 @@ static void post(struct scheduler *scheduler, struct sequence *sequence, struct 
 void scheduler_mask_wait(struct scheduler *scheduler, struct sequence *sequence)
 {
     if (sequence->mask && sequence->mask->begun)
-        post(scheduler, sequence, (struct row_mask){0}, 1);
+        post(scheduler, sequence, (struct row_mask){0});
 }
 
 void scheduler_mask_admit(struct scheduler *scheduler, struct sequence *sequence)
@@ -62,7 +75,7 @@ void scheduler_mask_admit(struct scheduler *scheduler, struct sequence *sequence
     scheduler_send_undrawn(scheduler, sequence);
     atomic_store_explicit(row.position, 0, memory_order_release);
     if (sequence->mask->begun)
-        post(scheduler, sequence, row, 0);
+        post(scheduler, sequence, row);
 }
 
 /* Its results from here on count for nothing. */
@@ -75,11 +88,8 @@ static void hold(struct sequence *sequence)
 
 static void post_for_row(struct scheduler *scheduler, struct sequence *sequence)
 {
-    bool in_flight = sequence->in_flight > sequence->stale;
-
     if (sequence->state == SEQUENCE_RUNNING) /* else when it waits again */
-        post(scheduler, sequence, engine_mask(scheduler->engine, sequence->row),
-             in_flight ? JUMP_LEAST : 1);
+        post(scheduler, sequence, engine_mask(scheduler->engine, sequence->row));
 }
 
 /* --- where it begins -------------------------------------------------------------------------- */
