@@ -134,6 +134,8 @@ static struct packed place_part(struct loader *loader, const struct weight_part 
     packed.data = packed.pack == PACK_RAW ? part->data : to;
     packed.tables = part->tables;
     packed.first_row = part->first_row;
+    packed.block_rows = part->block_rows;
+    packed.block_stride = part->block_stride;
     if (to && packed.pack != PACK_RAW)
         pack(loader, &packed, part, to, packed.groups ? packed.groups : 1, 1);
     return packed;

@@ -9,9 +9,10 @@
  *     X_blocks, X_scales                              mxfp4
  *
  * Each such set is replaced by one tensor X.weight with `tables` (quant_tables.h); its dimensions
- * are those of the weight: [columns, rows], for mxfp4 [columns, rows, experts]. What is quantized
- * is told by the tensors that are there, so a module that the config excludes, and that has a plain
- * X.weight, stays as it is. Scales of activations are left aside: activations are not quantized. */
+ * are those of the weight: [columns, rows], for mxfp4 [columns, rows, experts] (not transposed, as
+ * GPT-OSS's X in BF16 is: hence the other name). What is quantized is told by the tensors that are
+ * there, so a module that the config excludes, and that has a plain X.weight, stays as it is.
+ * Scales of activations are left aside: activations are not quantized. */
 #ifndef WEFT_HF_QUANTIZATION_H
 #define WEFT_HF_QUANTIZATION_H
 

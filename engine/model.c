@@ -169,9 +169,7 @@ static struct stored_tensor wanted_shape(const struct binding *binding,
 static int check_tensor(const struct binding *binding, const struct arch_weight *line,
                         const char *name, const struct stored_tensor *tensor)
 {
-    bool scattered = has_flag(binding, line,
-                              WEIGHT_HF_TRANSPOSED | WEIGHT_HF_BY_HEAD | WEIGHT_HF_INTERLEAVED |
-                                  WEIGHT_HF_PLUS_ONE);
+    unsigned scatters = WEIGHT_HF_TRANSPOSED | WEIGHT_HF_PLUS_ONE;
     const struct stored_tensor wanted = wanted_shape(binding, line);
 
     if (!has_shape(binding, tensor, &wanted))
@@ -180,7 +178,10 @@ static int check_tensor(const struct binding *binding, const struct arch_weight 
         return fault_set(binding->fault, E_UNSUPPORTED,
                          "%s: the tensor %s is of %s%s, in which weights are not read",
                          path_of(binding), name, binding->hf ? "dtype " : "", tensor->format);
-    if ((line->flags & WEIGHT_FLOAT || scattered) && (tensor->tables || !is_float(tensor->type)))
+    if (!tensor->tables) /* rows with tables may lie anywhere */
+        scatters |= WEIGHT_HF_BY_HEAD | WEIGHT_HF_INTERLEAVED;
+    if ((line->flags & WEIGHT_FLOAT || has_flag(binding, line, scatters)) &&
+        (tensor->tables || !is_float(tensor->type)))
         return fault_set(binding->fault, E_UNSUPPORTED,
                          "%s: the tensor %s is %s; only F32, F16 and BF16 are read there",
                          path_of(binding), name, tensor->format);

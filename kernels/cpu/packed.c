@@ -255,6 +255,8 @@ static void read_raw(const struct packed *packed, uint32_t row, uint32_t first, 
 {
     const struct dtype_info *info = dtype_get(packed->type);
 
+    if (packed->tables && packed->block_rows > 0)
+        row = row / packed->block_rows * packed->block_stride + row % packed->block_rows;
     if (packed->tables)
         dequant_tables(packed->tables, packed->first_row + row, first, count, to);
     else

@@ -51,7 +51,11 @@ struct packed {
     size_t group_bytes;  /* PACK_RAW: of 16 source rows */
     const uint8_t *data; /* 64-byte aligned; PACK_RAW: the source's rows, any alignment */
     const struct quant_tables *tables; /* PACK_RAW: instead of `data`; else NULL */
-    uint32_t first_row;                /* in `tables` */
+    /* In `tables` row r is first_row + (r / block_rows) block_stride + r % block_rows, or
+     * first_row + r where block_rows is 0. */
+    uint32_t first_row;
+    uint32_t block_rows;
+    uint32_t block_stride;
 };
 
 /* Everything but `data`, from the source's format and shape. */
