@@ -2,8 +2,7 @@
  *
  *     bench_constraint VOCABULARY CASES
  *
- * VOCABULARY: a line for each token, its bytes in hexadecimal, "-" for one that is never text,
- * "end" for one that ends a text. CASES: JSON lines {"kind": "schema", "gbnf" or "regex",
+ * VOCABULARY: hex_vocabulary.h. CASES: JSON lines {"kind": "schema", "gbnf" or "regex",
  * "source": ..., "texts": [[token ids]...]}, texts that fit. Prints {"compile": [...],
  * "cold": [...], "warm": [...], ...}, processor time in nanoseconds: for each case how long
  * compiling took, then for each token how long its mask took, the first time with a fresh
@@ -19,8 +18,9 @@
 #include "engine/text/gbnf.h"
 #include "engine/text/regex_grammar.h"
 #include "engine/text/schema.h"
+#include "tests/lib/hex_vocabulary.h"
 
-enum { LINE_BYTES_MAX = 16 << 20, TOKENS_MAX = 1 << 20 };
+enum { LINE_BYTES_MAX = 16 << 20 };
 
 struct times {
     double *items;
@@ -52,51 +52,6 @@ static void times_print(const char *name, const struct times *times)
     for (size_t i = 0; i < times->count; i++)
         printf("%s%.0f", i > 0 ? ", " : "", times->items[i]);
     printf("], ");
-}
-
-/* The bytes of a line of hexadecimal digits, in place. */
-static size_t unhex(char *line, size_t digits)
-{
-    for (size_t i = 0; i + 1 < digits; i += 2) {
-        char pair[3] = {line[i], line[i + 1], 0};
-
-        line[i / 2] = (char)strtoul(pair, NULL, 16);
-    }
-    return digits / 2;
-}
-
-static struct vocabulary_trie *read_vocabulary(const char *path)
-{
-    struct vocabulary_token *tokens = calloc(TOKENS_MAX, sizeof *tokens);
-    struct vocabulary_trie *trie = NULL;
-    FILE *file = fopen(path, "r");
-    uint32_t count = 0, end_count = 0;
-    int32_t ends[64];
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t bytes;
-
-    must(file && tokens);
-    while ((bytes = getline(&line, &room, file)) > 0 && count < TOKENS_MAX) {
-        bytes -= line[bytes - 1] == '\n';
-        if (bytes == 3 && end_count < 64)
-            ends[end_count++] = (int32_t)count;
-        if (bytes != 1 && bytes != 3) {
-            char *copy = malloc((size_t)bytes + 1);
-
-            must(copy);
-            memcpy(copy, line, (size_t)bytes);
-            tokens[count] = (struct vocabulary_token){copy, unhex(copy, (size_t)bytes)};
-        }
-        count++;
-    }
-    must(vocabulary_trie_open(tokens, count, ends, end_count, &trie, NULL) == 0);
-    fclose(file);
-    free(line);
-    for (uint32_t i = 0; i < count; i++)
-        free((void *)(uintptr_t)tokens[i].bytes);
-    free(tokens);
-    return trie;
 }
 
 static struct constraint *compile(const json_t *one, const struct vocabulary_trie *trie)

@@ -1,7 +1,7 @@
 /* Protects the scheduling policy by simulation: random arrivals, lengths, pools and cancels, a
  * model of the pipeline (results come two steps late, pages of those that leave come back then),
  * and after every step the invariants: no page given twice, no budget passed, the oldest always
- * moves, everybody ends, all pages come home. */
+ * moves, who is held sits out, everybody ends, all pages come home. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,6 +42,7 @@ struct world {
     uint32_t page_tokens, page_count, pages_free, rows, rows_free, budget, loaded, prefills_max,
         context;
     uint32_t arrivals, arrived, done;
+    bool holds;            /* some sit steps out */
     uint32_t answer_guess; /* how long the scheduler takes answers to be */
     uint64_t next_order, steps, prefilled;
     struct simulated all[QUEUE_MAX];
@@ -183,8 +184,12 @@ static void describe(struct world *world, struct policy_input *input, struct des
         if (world->all[i].state == LEAVING)
             input->pages_leaving += world->all[i].pages;
     for (uint64_t from = 0; (s = next_in(world, RUNNING, from)); from = s->order + 1) {
-        d->runs[input->running_count] = s;
-        d->running[input->running_count++] = describe_one(world, s);
+        struct policy_running *one = &d->running[input->running_count];
+
+        d->runs[input->running_count++] = s;
+        *one = describe_one(world, s);
+        one->held =
+            world->holds && one->prompt_left == 0 && one->may_decode && draw(world, 0, 3) == 0;
     }
     for (uint64_t from = 0;
          input->waiting_count < world->rows && (s = next_in(world, WAITING, from));
@@ -248,7 +253,7 @@ static void check_decodes(const struct policy_input *input, const struct policy_
     for (uint32_t i = 0; i < input->running_count; i++) {
         const struct policy_running *running = &input->running[i];
 
-        if (running->prompt_left || !running->may_decode)
+        if (running->prompt_left || !running->may_decode || running->held)
             continue;
         wanted += running->pages_missing + running->pages_ahead;
         could++;
@@ -297,6 +302,7 @@ static void carry_out_decodes(struct world *world, const struct described *d,
     for (uint32_t i = 0; i < plan->decode_count; i++) {
         struct simulated *s = d->runs[plan->decodes[i].index];
 
+        assert_false(d->running[plan->decodes[i].index].held);
         assert_true(plan->decodes[i].pages <= world->pages_free);
         world->pages_free -= plan->decodes[i].pages;
         s->pages += plan->decodes[i].pages;
@@ -363,6 +369,7 @@ static void run_world(struct world *world, uint64_t seed)
     world->loaded = draw(world, 0, 1) ? world->budget + world->rows : draw(world, 1, 64);
     world->prefills_max = draw(world, 1, 6);
     world->arrivals = draw(world, 1, 60);
+    world->holds = draw(world, 0, 1);
     world->answer_guess = draw(world, 0, world->context);
     /* Serially and with every token computed anew after a preemption nobody needs longer. */
     bound = (uint64_t)world->arrivals * world->context * (world->context + 4) * 4;
