@@ -1,7 +1,7 @@
 /* model_save.c -- see model_save.h.
  *
  * First the list of all tensors, divided into files; then file by file the header and the tensors,
- * a few rows at a time. */
+ * a few rows at a time, which all processors make. */
 #include "engine/model_save.h"
 
 #include <errno.h>
@@ -16,6 +16,8 @@
 #include "config/base/clock.h"
 #include "engine/shape.h"
 #include "engine/weight_part.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/pool.h"
 
 enum {
     PATH_BYTES = 4096,
@@ -45,6 +47,7 @@ struct save {
     uint32_t file_count;
     char partial[PATH_BYTES];
     int folder_fd;
+    struct pool *pool;
     uint8_t *piece;
     size_t piece_bytes;
     const struct engine_progress *progress;
@@ -222,6 +225,26 @@ static void report(struct save *save, uint64_t bytes)
                            clock_seconds(now - save->began_ns));
 }
 
+/* Rows of a part, for the pool. */
+struct making {
+    const struct tensor *tensor;
+    uint32_t first;
+    uint32_t rows;
+    uint8_t *to;
+};
+
+static void make_share(void *data, const struct pool_seat *seat)
+{
+    const struct making *making = data;
+    const struct tensor *tensor = making->tensor;
+    uint64_t first, end;
+
+    pool_share(seat, making->rows, 1, &first, &end);
+    weight_part_read(&tensor->part, tensor->columns, making->first + (uint32_t)first,
+                     (uint32_t)(end - first), tensor->part.type,
+                     making->to + first * dtype_bytes(tensor->part.type, tensor->columns));
+}
+
 static int write_tensor(struct save *save, int fd, const char *name, const struct tensor *tensor)
 {
     size_t row_bytes = dtype_bytes(tensor->part.type, tensor->columns);
@@ -231,7 +254,7 @@ static int write_tensor(struct save *save, int fd, const char *name, const struc
         uint32_t rows = tensor->part.rows - row < together ? tensor->part.rows - row : together;
         int r;
 
-        weight_part_read(&tensor->part, tensor->columns, row, rows, tensor->part.type, save->piece);
+        pool_run(save->pool, make_share, &(struct making){tensor, row, rows, save->piece});
         r = write_all(save, fd, name, save->piece, rows * row_bytes);
         if (r < 0)
             return r;
@@ -348,6 +371,7 @@ int model_save(const char *shape, const char *folder, uint64_t file_bytes_max,
     struct save save = {
         .piece_bytes = PIECE_BYTES, .progress = progress, .began_ns = clock_now(), .fault = fault};
     char whole[PATH_BYTES - sizeof ".partial"];
+    uint32_t threads = cpu_threads_available();
     size_t bytes = strlen(folder);
     int r;
 
@@ -368,8 +392,11 @@ int model_save(const char *shape, const char *folder, uint64_t file_bytes_max,
         r = fault_set(fault, E_MEMORY, "out of memory for a piece of %zu bytes", save.piece_bytes);
         goto out;
     }
-    r = save_into(&save, shape, whole);
+    r = pool_open(threads < POOL_THREADS_MAX ? threads : POOL_THREADS_MAX, &save.pool, fault);
+    if (r == 0)
+        r = save_into(&save, shape, whole);
 out:
+    pool_close(save.pool);
     free(save.piece);
     free(save.tensors);
     model_close(save.model);
