@@ -39,7 +39,7 @@ static int tokenize_line(void *data, const json_t *object, struct buf *answer, s
     tokens_init(&tokens, IDS_MAX);
     r = tokenizer_encode(job->tokenizer, text, bytes,
                          (add_special ? ENCODE_ADD_SPECIAL : 0u) |
-                             (specials_as_text ? ENCODE_SPECIALS_AS_TEXT : 0u),
+                             (specials_as_text ? ENCODE_SPECIALS_AS_TEXT : ENCODE_AS_LIBRARY),
                          &tokens, fault);
     if (r >= 0) {
         r = 0;

@@ -65,14 +65,15 @@ static const char *piece_here(struct decoding *decoding, int32_t id, size_t *ret
     switch (decoding->tokenizer->decode.start) {
     case START_AS_IS:
         break;
-    case START_WITHOUT_SPACE: /* tokens before it may have added nothing */
-        if (*ret_bytes == 0)
-            decoding->started = !first;
-        if (first && *ret_bytes > 0 && *piece == ' ') {
-            (*ret_bytes)--;
-            return piece + 1;
-        }
-        break;
+    case START_WITHOUT_SPACE:
+    case START_WITHOUT_ANY:
+        decoding->started = !first || *ret_bytes > 0;
+        if (!first || *ret_bytes == 0 || *piece != ' ')
+            break;
+        (*ret_bytes)--;
+        if (decoding->tokenizer->decode.start == START_WITHOUT_ANY)
+            decoding->started = *ret_bytes > 0;
+        return piece + 1;
     case START_WITHOUT_SPACES:
         if (!first || !memchr(piece, ' ', *ret_bytes))
             break;
@@ -117,7 +118,10 @@ void tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, siz
         size_t byte_count = 0;
         bool known = ids[i] >= 0 && (uint32_t)ids[i] < tokenizer->vocabulary.count;
 
-        if (known && !(skip_special && tokenizer_is_special(tokenizer, ids[i]))) {
+        if (known && tokenizer->decode.hides_controls &&
+            tokenizer->vocabulary.types[ids[i]] == TOKEN_CONTROL) {
+            end_run(&decoding);
+        } else if (known && !(skip_special && tokenizer_is_special(tokenizer, ids[i]))) {
             bytes = piece_here(&decoding, ids[i], &byte_count);
             put_piece(&decoding, ids[i], bytes, byte_count);
         }

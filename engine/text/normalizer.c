@@ -15,7 +15,15 @@ enum {
     GROWTH_MAX = 64, /* no list of steps in use makes a text longer than this many times */
 };
 
-enum step_kind { STEP_FORM, STEP_PREPEND, STEP_REPLACE, STEP_STRIP, STEP_CHARACTERS, STEP_MAP };
+enum step_kind {
+    STEP_FORM,
+    STEP_PREPEND,
+    STEP_REPLACE,
+    STEP_STRIP,
+    STEP_CHARACTERS,
+    STEP_MAP,
+    STEP_SENTENCEPIECE,
+};
 
 struct step {
     enum step_kind kind;
@@ -25,6 +33,7 @@ struct step {
     struct pattern *pattern; /* NULL: `from` is looked for */
     struct charsmap *map;
     enum charsmap_reading reading;
+    struct sentencepiece_rules *sentencepiece;
     char from[STEP_TEXT_BYTES_MAX];
     char to[STEP_TEXT_BYTES_MAX];
     size_t from_bytes;
@@ -55,6 +64,7 @@ void normalizer_close(struct normalizer *normalizer)
     for (size_t i = 0; i < normalizer->step_count; i++) {
         pattern_close(normalizer->steps[i].pattern);
         charsmap_close(normalizer->steps[i].map);
+        sentencepiece_rules_close(normalizer->steps[i].sentencepiece);
     }
     free(normalizer);
 }
@@ -65,6 +75,7 @@ static int add_step(struct normalizer *normalizer, const struct step *step, stru
     if (normalizer->step_count == STEPS_MAX) {
         pattern_close(step->pattern);
         charsmap_close(step->map);
+        sentencepiece_rules_close(step->sentencepiece);
         return fault_set(fault, E_TOO_LARGE, "a normalizer of more than %d steps", STEPS_MAX);
     }
     normalizer->steps[normalizer->step_count++] = *step;
@@ -119,6 +130,13 @@ int normalizer_add_charsmap(struct normalizer *normalizer, struct charsmap *map,
                             enum charsmap_reading reading, struct fault *fault)
 {
     return add_step(normalizer, &(struct step){.kind = STEP_MAP, .map = map, .reading = reading},
+                    fault);
+}
+
+int normalizer_add_sentencepiece(struct normalizer *normalizer, struct sentencepiece_rules *rules,
+                                 struct fault *fault)
+{
+    return add_step(normalizer, &(struct step){.kind = STEP_SENTENCEPIECE, .sentencepiece = rules},
                     fault);
 }
 
@@ -317,6 +335,9 @@ static int run_step(const struct step *step, struct normalizer_work *work, const
         break;
     case STEP_MAP:
         charsmap_apply(step->map, step->reading, text, bytes, to);
+        break;
+    case STEP_SENTENCEPIECE:
+        sentencepiece_rules_apply(step->sentencepiece, text, bytes, to);
         break;
     case STEP_STRIP: /* no copy: normalizer_apply() */
         break;

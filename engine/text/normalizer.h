@@ -15,6 +15,7 @@
 #include "engine/text/charsmap.h"
 #include "engine/text/normalize.h"
 #include "engine/text/pattern.h"
+#include "engine/text/sentencepiece_text.h"
 
 struct normalizer;
 
@@ -31,9 +32,13 @@ int normalizer_add_replace(struct normalizer *normalizer, const char *pattern, s
                            bool literal, const char *to, size_t to_bytes, struct fault *fault);
 /* White space at the ends goes. */
 int normalizer_add_strip(struct normalizer *normalizer, bool left, bool right, struct fault *fault);
-/* Takes the map. */
+/* Takes the map, also when it fails. */
 int normalizer_add_charsmap(struct normalizer *normalizer, struct charsmap *map,
                             enum charsmap_reading reading, struct fault *fault);
+
+/* Takes the rules, also when it fails. */
+int normalizer_add_sentencepiece(struct normalizer *normalizer, struct sentencepiece_rules *rules,
+                                 struct fault *fault);
 
 /* What is done to each character alone. */
 enum character_rule {

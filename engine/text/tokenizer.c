@@ -79,6 +79,22 @@ void tokenizer_use_bpe(struct tokenizer *tokenizer, struct bpe *bpe)
     tokenizer->model = (struct token_model){bpe, encode_bpe, close_bpe};
 }
 
+static void close_spm(void *data)
+{
+    spm_close(data);
+}
+
+static int encode_spm(const void *data, const char *piece, size_t bytes, struct encode_work *work,
+                      struct tokens *tokens)
+{
+    return spm_encode(data, piece, bytes, &work->merge, tokens);
+}
+
+void tokenizer_use_spm(struct tokenizer *tokenizer, struct spm *spm)
+{
+    tokenizer->model = (struct token_model){spm, encode_spm, close_spm};
+}
+
 /* ---- encoding ---- */
 
 static size_t well_formed_bytes(const char *text, size_t bytes)
@@ -213,6 +229,8 @@ static void work_fini(struct encode_work *work)
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
                      unsigned flags, struct tokens *tokens, struct fault *fault)
 {
+    bool as_text = (flags & ENCODE_SPECIALS_AS_TEXT) ||
+                   ((flags & ENCODE_AS_LIBRARY) && tokenizer->reads_controls_as_text);
     struct encode_work work;
     struct buf repaired;
     struct fault unread;
@@ -239,7 +257,7 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
                                       .work = &work,
                                       .tokens = tokens,
                                       .fault = fault,
-                                      .controls_as_text = flags & ENCODE_SPECIALS_AS_TEXT},
+                                      .controls_as_text = as_text},
                    text, bytes, flags & ENCODE_ADD_SPECIAL);
     /* Below here a full list and a failed allocation come without words. */
     if (r < 0 && fault->code != r)

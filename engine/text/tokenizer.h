@@ -18,7 +18,10 @@
 struct tokenizer;
 
 enum {
-    ENCODE_ADD_SPECIAL = 1 << 0,      /* what the model wants before or after a text (BOS ...) */
+    ENCODE_ADD_SPECIAL = 1 << 0, /* what the model wants before or after a text (BOS ...) */
+    /* As the makers' library alone would: sentencepiece's and Mistral's recognize no control token
+     * in a text, where prompts that a chat template has made need them. */
+    ENCODE_AS_LIBRARY = 1 << 2,
     ENCODE_SPECIALS_AS_TEXT = 1 << 1, /* "<|im_start|>" in the text is plain text */
 };
 

@@ -1,9 +1,13 @@
 /* tokenizer_dir.c -- the tokenizer of a model's folder, as Hugging Face lays it out.
  *
- *     tokenizer.json            all of it; else one of the other formats below
+ *     tokenizer.json            all of it; where there is none,
+ *     tekken.json               Mistral's, or
+ *     tokenizer.model           sentencepiece's or OpenAI's format, or
+ *     *.tiktoken                OpenAI's format
  *     tokenizer_config.json     bos_token and the like, more added tokens, what goes before a text
  *     generation_config.json    tokens that end generation (config.json where there is none)
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/text/tokenizer_json.h"
+#include "engine/text/tokenizer_files.h"
 
 enum { PATH_ROOM = 4352, FILE_BYTES_MAX = 256 << 20 };
 
@@ -195,11 +199,13 @@ static int read_ends(struct tokenizer *tokenizer, const char *folder, struct fau
 
 /* ---- opening ---- */
 
-static int open_json(const char *folder, json_t *config, struct tokenizer **ret_tokenizer,
-                     struct fault *fault)
+/* Each opens the tokenizer of one file, `name` in the folder: 1; 0 when there is no such file. */
+
+static int open_json(const char *folder, const char *name, json_t *config,
+                     struct tokenizer **ret_tokenizer, struct fault *fault)
 {
     json_t *tree = NULL;
-    int r = read_json(folder, "tokenizer.json", JSON_ALLOW_NUL, &tree, fault);
+    int r = read_json(folder, name, JSON_ALLOW_NUL, &tree, fault);
 
     if (r <= 0)
         return r;
@@ -207,11 +213,86 @@ static int open_json(const char *folder, json_t *config, struct tokenizer **ret_
     if (r == 0)
         r = tokenizer_open_json(tree, ret_tokenizer, fault);
     json_decref(tree);
-    if (r < 0) {
-        (void)fault_prefix(fault, "%s/tokenizer.json", folder);
+    return r < 0 ? r : 1;
+}
+
+static int open_tekken(const char *folder, const char *name, json_t *config,
+                       struct tokenizer **ret_tokenizer, struct fault *fault)
+{
+    json_t *tree = NULL;
+    int r = read_json(folder, name, JSON_ALLOW_NUL, &tree, fault);
+
+    (void)config;
+    if (r <= 0)
         return r;
+    r = tokenizer_open_tekken(tree, ret_tokenizer, fault);
+    json_decref(tree);
+    return r < 0 ? r : 1;
+}
+
+static int open_model(const char *folder, const char *name, json_t *config,
+                      struct tokenizer **ret_tokenizer, struct fault *fault)
+{
+    size_t bytes;
+    char *text;
+    int r = read_file(folder, name, &text, &bytes, fault);
+
+    if (r <= 0)
+        return r;
+    r = tiktoken_is_like(text, bytes)
+            ? tokenizer_open_tiktoken(text, bytes, config, ret_tokenizer, fault)
+            : tokenizer_open_sentencepiece(text, bytes, ret_tokenizer, fault);
+    free(text);
+    return r < 0 ? r : 1;
+}
+
+/* The first name of that ending, in the order of names. */
+static int open_tiktoken(const char *folder, const char *ending, json_t *config,
+                         struct tokenizer **ret_tokenizer, struct fault *fault)
+{
+    DIR *directory = opendir(folder);
+    struct dirent *entry;
+    char name[256] = "";
+
+    while (directory && (entry = readdir(directory))) {
+        size_t bytes = strlen(entry->d_name);
+
+        if (bytes > strlen(ending) && bytes < sizeof name &&
+            strcmp(entry->d_name + bytes - strlen(ending), ending) == 0 &&
+            (!*name || strcmp(entry->d_name, name) < 0))
+            memcpy(name, entry->d_name, bytes + 1);
     }
-    return 1;
+    if (directory)
+        (void)closedir(directory);
+    return *name ? open_model(folder, name, config, ret_tokenizer, fault) : 0;
+}
+
+static int open_any(const char *folder, json_t *config, struct tokenizer **ret_tokenizer,
+                    struct fault *fault)
+{
+    static const struct {
+        const char *name;
+        int (*open)(const char *folder, const char *name, json_t *config,
+                    struct tokenizer **ret_tokenizer, struct fault *fault);
+    } rows[] = {
+        {"tokenizer.json", open_json},
+        {"tekken.json", open_tekken},
+        {"tokenizer.model", open_model},
+        {".tiktoken", open_tiktoken},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int r = rows[i].open(folder, rows[i].name, config, ret_tokenizer, fault);
+
+        if (r < 0)
+            (void)fault_prefix(fault, "%s/%s", folder, rows[i].name);
+        if (r != 0)
+            return r;
+    }
+    return fault_set(fault, E_NOT_FOUND,
+                     "%s holds no tokenizer (tokenizer.json, tekken.json, tokenizer.model or "
+                     "*.tiktoken)",
+                     folder);
 }
 
 int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, struct fault *fault)
@@ -223,10 +304,7 @@ int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, str
     /* model_max_length is often an integer of a hundred bits. */
     r = read_json(folder, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config, fault);
     if (r >= 0)
-        r = open_json(folder, config, &tokenizer, fault);
-    if (r == 0)
-        r = fault_set(fault, E_NOT_FOUND, "%s holds no tokenizer (a tokenizer.json is looked for)",
-                      folder);
+        r = open_any(folder, config, &tokenizer, fault);
     if (r > 0) {
         use_config(tokenizer, config);
         r = read_ends(tokenizer, folder, fault);

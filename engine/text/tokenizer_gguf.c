@@ -6,7 +6,6 @@
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_bpe.h"
 #include "engine/text/tokenizer_internal.h"
-#include "engine/text/tokenizer_spm.h"
 
 /* ---- special tokens ---- */
 
@@ -202,26 +201,54 @@ static int open_bpe(struct tokenizer *tokenizer, const struct gguf *file, struct
 
 /* ---- sentencepiece's BPE: the model "llama" ---- */
 
-static void close_spm(void *data)
+static int open_spaces(struct tokenizer *tokenizer, const struct gguf *file, struct fault *fault)
 {
-    spm_close(data);
+    static const char space[] = "\xe2\x96\x81";
+    bool prefix = true;
+    int r = gguf_get_bool(file, "tokenizer.ggml.add_space_prefix", &prefix, fault);
+
+    if (r >= 0)
+        r = normalizer_open(&tokenizer->normalizer, fault);
+    if (r == 0 && prefix)
+        r = normalizer_add_prepend(tokenizer->normalizer, space, strlen(space), fault);
+    return r < 0 ? r
+                 : normalizer_add_replace(tokenizer->normalizer, " ", 1, true, space, strlen(space),
+                                          fault);
 }
 
-static int encode_spm(const void *data, const char *piece, size_t bytes, struct encode_work *work,
-                      struct tokens *tokens)
+static int read_scores(const struct gguf *file, const struct vocabulary *vocabulary,
+                       struct gguf_array *ret_scores, struct fault *fault)
 {
-    return spm_encode(data, piece, bytes, &work->merge, tokens);
+    int r = gguf_get_array(file, "tokenizer.ggml.scores", ret_scores, fault);
+
+    if (r < 0)
+        return r;
+    if (r == 0 || ret_scores->type != GGUF_F32 || ret_scores->count != vocabulary->count)
+        return fault_set(fault, E_CORRUPT,
+                         "%s: tokenizer.ggml.scores does not match tokenizer.ggml.tokens",
+                         gguf_path(file));
+    return 0;
 }
 
 static int open_spm(struct tokenizer *tokenizer, const struct gguf *file, struct affixes *adds,
                     struct fault *fault)
 {
+    struct spm_options options = {.byte_fallback = true};
+    struct gguf_array scores = {0};
     struct spm *spm = NULL;
-    int r = spm_open_gguf(file, &tokenizer->vocabulary, &spm, fault);
+    int r = read_scores(file, &tokenizer->vocabulary, &scores, fault);
 
+    if (r == 0)
+        r = read_id(tokenizer, file, "tokenizer.ggml.unknown_token_id", &options.unknown, fault);
+    if (r == 0)
+        r = open_spaces(tokenizer, file, fault);
+    if (r == 0)
+        r = spm_open(&tokenizer->vocabulary, &options, &spm, fault);
     if (r < 0)
         return r;
-    tokenizer->model = (struct token_model){spm, encode_spm, close_spm};
+    for (uint32_t id = 0; id < tokenizer->vocabulary.count; id++)
+        spm_set_score(spm, (int32_t)id, (float)gguf_array_real(&scores, id));
+    tokenizer_use_spm(tokenizer, spm);
     adds->bos = true;
     if (tokenizer->vocabulary.count > 2) { /* sentencepiece's own numbers */
         tokenizer->bos = 1;

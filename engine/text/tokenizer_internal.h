@@ -12,6 +12,7 @@
 #include "engine/text/specials.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_bpe.h"
+#include "engine/text/tokenizer_spm.h"
 #include "engine/text/vocabulary.h"
 
 enum { TOKENIZER_ENDS_MAX = 16, TOKENIZER_AFFIX_MAX = 8 };
@@ -43,6 +44,7 @@ struct decode_rules {
     enum {
         START_AS_IS,
         START_WITHOUT_SPACE,  /* one space at the start of the whole text goes */
+        START_WITHOUT_ANY,    /* a space of each token goes until the text has begun */
         START_WITHOUT_SPACES, /* every space of the first token goes */
         START_WITH_KEY,       /* the first token is its key: no space stands before it */
     } start;
@@ -51,6 +53,7 @@ struct decode_rules {
         BYTES_BY_RUN,   /* a run of byte tokens that is not UTF-8 is one U+FFFD for each byte */
         BYTES_BY_TOKEN, /* a byte token that is part of no character is one U+FFFD */
     } bytes;
+    bool hides_controls;    /* control tokens add nothing */
     bool end_without_space; /* one space at the end goes */
 };
 
@@ -64,7 +67,8 @@ struct tokenizer {
     struct token_affix before;
     struct token_affix after;
     struct decode_rules decode;
-    int32_t bos; /* -1: none */
+    bool reads_controls_as_text; /* the makers' library recognizes no control token in a text */
+    int32_t bos;                 /* -1: none */
     int32_t eos;
     uint32_t end_count;
     int32_t ends[TOKENIZER_ENDS_MAX];
@@ -75,6 +79,7 @@ int tokenizer_open_empty(struct tokenizer **ret_tokenizer, struct fault *fault);
 void tokenizer_add_end(struct tokenizer *tokenizer, int32_t id); /* -1 and known ones: nothing */
 /* Takes the model. */
 void tokenizer_use_bpe(struct tokenizer *tokenizer, struct bpe *bpe);
+void tokenizer_use_spm(struct tokenizer *tokenizer, struct spm *spm);
 /* Files often name one end token only, while the model also ends with others. */
 void tokenizer_add_known_ends(struct tokenizer *tokenizer);
 

@@ -8,7 +8,7 @@
 #define WEFT_TOKENIZER_JSON_H
 
 #include "config/base/json.h"
-#include "engine/text/tokenizer_internal.h"
+#include "engine/text/tokenizer_files.h"
 
 /* What the decoder does to each token's text. */
 enum { DECODER_REPLACES_MAX = 8, DECODER_TEXT_MAX = 64 };
@@ -27,9 +27,6 @@ struct token_decoder {
         char to[DECODER_TEXT_MAX];
     } replaces[DECODER_REPLACES_MAX];
 };
-
-/* The whole. `tree` is only read. */
-int tokenizer_open_json(const json_t *tree, struct tokenizer **ret_tokenizer, struct fault *fault);
 
 /* The word that names an object's kind, "" where there is none. */
 const char *tokenizer_json_type(const json_t *object);

@@ -52,8 +52,12 @@ static void put_token(struct vocabulary *vocabulary, const struct source *source
                                      .indexed = type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED};
 
     if (byte >= 0) {
-        vocabulary_put_byte(vocabulary, (uint8_t)byte, NULL, 0);
+        vocabulary_put_byte(vocabulary, (uint8_t)byte, raw.text, raw.bytes);
         return;
+    }
+    if (coding == PIECES_SPACED) { /* texts are looked up as the file writes them */
+        entry.key = raw.text;
+        entry.key_bytes = raw.bytes;
     }
     entry.piece = room;
     entry.piece_bytes =
@@ -75,7 +79,8 @@ int vocabulary_init_gguf(struct vocabulary *vocabulary, const struct gguf *file,
     for (uint64_t i = 0; i < source.tokens.count; i++)
         if (gguf_array_string(&source.tokens, i).bytes > longest)
             longest = gguf_array_string(&source.tokens, i).bytes;
-    r = vocabulary_init(vocabulary, source.tokens.count, source.bytes, false, fault);
+    r = vocabulary_init(vocabulary, source.tokens.count, source.bytes, coding == PIECES_SPACED,
+                        fault);
     if (r < 0) {
         (void)fault_prefix(fault, "%s", gguf_path(file));
         return r;

@@ -1,10 +1,10 @@
 /* test_tokenizer.c -- protects: ids, pieces and decoded text of real tokenizers, equal to those of
  * their makers' libraries on hundreds of texts chosen to break tokenizers.
  *
- * SmolLM2 as its GGUF has it; Qwen 3 (NFC), Llama 3.1 (whole pieces), GPT-4o (matches kept) and
- * Llama 2 (byte fallback) from their folders; llama.cpp's own vocabulary tests for GPT-2, Falcon,
- * DeepSeek Coder and, for sentencepiece's BPE, Llama 2. Data: WEFT_GOLDENS/tokenizers, and the
- * vocabularies in the folder `tokenizers` beside it.
+ * SmolLM2 as its GGUF has it; Qwen 3 (NFC), Llama 3.1 (whole pieces), GPT-4o (matches kept), Llama
+ * 2 (byte fallback), Mistral's sentencepiece model and tekken.json from their folders; llama.cpp's
+ * own vocabulary tests for GPT-2, Falcon, DeepSeek Coder and, for sentencepiece's BPE, Llama 2.
+ * Data: WEFT_GOLDENS/tokenizers, and the vocabularies in the folder `tokenizers` beside it.
  */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -111,7 +111,7 @@ static void check_raw_bytes(const struct model *model, const json_t *one)
     assert_non_null(raw);
     for (size_t i = 0; i < bytes; i++)
         raw[i] = (char)strtol((char[]){hex[2 * i], hex[2 * i + 1], 0}, NULL, 16);
-    check_ids(model, one, raw, bytes, 0, "ids");
+    check_ids(model, one, raw, bytes, ENCODE_AS_LIBRARY, "ids");
     free(raw);
 }
 
@@ -173,8 +173,9 @@ static void check_cases(const struct model *model, const json_t *cases, size_t l
             const char *from = json_string_value(text);
             size_t bytes = json_string_length(text);
 
-            check_ids(model, one, from, bytes, 0, "ids");
-            check_ids(model, one, from, bytes, ENCODE_ADD_SPECIAL, "ids_special");
+            check_ids(model, one, from, bytes, ENCODE_AS_LIBRARY, "ids");
+            check_ids(model, one, from, bytes, ENCODE_AS_LIBRARY | ENCODE_ADD_SPECIAL,
+                      "ids_special");
             check_ids(model, one, from, bytes, ENCODE_SPECIALS_AS_TEXT, "ids_specials_as_text");
             check_raw_bytes(model, one);
         }
@@ -240,6 +241,18 @@ static void test_llama2(void **state)
 {
     (void)state;
     check_folder("llama2");
+}
+
+static void test_mistral_sentencepiece(void **state)
+{
+    (void)state;
+    check_folder("mistral_v1_spm");
+}
+
+static void test_tekken(void **state)
+{
+    (void)state;
+    check_folder("tekken_240718");
 }
 
 static void check_ggml(const char *name)
@@ -311,7 +324,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_smollm2),      cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_llama3),       cmocka_unit_test(test_gpt4o),
-        cmocka_unit_test(test_llama2),       cmocka_unit_test(test_ggml_vocabularies),
+        cmocka_unit_test(test_llama2),       cmocka_unit_test(test_mistral_sentencepiece),
+        cmocka_unit_test(test_tekken),       cmocka_unit_test(test_ggml_vocabularies),
         cmocka_unit_test(test_demo_prompts),
     };
 
