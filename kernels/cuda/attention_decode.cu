@@ -637,8 +637,7 @@ __device__ __forceinline__ void consume(const struct cuda_attention &args, const
     named_barrier(BARRIER_START, THREADS);
     for (uint32_t i = *room.dropped; i > 0; i--) {
         barrier_wait(room.full + turn.stage, turn.parity);
-        if (consumer.lane == 0)
-            barrier_arrive(room.empty + turn.stage);
+        barrier_arrive(room.empty + turn.stage);
         turn.next(stages);
     }
 #endif
@@ -670,9 +669,9 @@ __device__ __forceinline__ void consume(const struct cuda_attention &args, const
                 if (page * CUDA_PAGE_TOKENS + consumer.warp * 16 < item.keys)
                     consumer.page(stage, page);
 #if HAS_BULK_COPY
-                __syncwarp();
-                if (consumer.lane == 0)
-                    barrier_arrive(room.empty + turn.stage);
+                /* Each lane for what it has read: after __syncwarp() one would do, but racecheck
+                 * does not see that, and it takes as long. */
+                barrier_arrive(room.empty + turn.stage);
                 turn.next(stages);
 #endif
             }
@@ -701,7 +700,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < stages; i++) {
             barrier_init(room.full + i, 1);
-            barrier_init(room.empty + i, WARPS);
+            barrier_init(room.empty + i, CONSUMERS);
         }
         barrier_init_fence();
     }
