@@ -12,7 +12,9 @@
 enum {
     PLANS_MAX = 4096, /* a power of two; well above shapes x sizes of steps */
     PROPOSALS_MAX = 8,
+    CANDIDATES_MAX = 64, /* 4 sizes x proposals x with and without a split */
     TIMED_RUNS = 4,
+    ROWS_NEAR = 128, /* up to so many, what is proposed for other sizes is tried too */
 };
 
 #define FUNCTIONS(X)                        \
@@ -27,7 +29,10 @@ enum {
     X(cublasLtMatmulPreferenceCreate)       \
     X(cublasLtMatmulPreferenceDestroy)      \
     X(cublasLtMatmulPreferenceSetAttribute) \
-    X(cublasLtMatmulAlgoGetHeuristic)
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmulAlgoConfigGetAttribute) \
+    X(cublasLtMatmulAlgoConfigSetAttribute) \
+    X(cublasLtMatmulAlgoCheck)
 
 struct functions {
 #define X(name) __typeof__(&name) name;
@@ -44,9 +49,13 @@ struct plan {
     struct key key;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t w, x, out;
-    cublasLtMatmulAlgo_t proposals[PROPOSALS_MAX];
-    int proposal_count;
-    int chosen;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+/* Algorithms that can compute a plan's product. */
+struct candidates {
+    cublasLtMatmulAlgo_t algorithms[CANDIDATES_MAX];
+    int count;
 };
 
 struct cublas {
@@ -123,6 +132,14 @@ int cublas_open(struct cuda_context *context, struct cublas **ret_cublas, struct
     return 0;
 }
 
+static void close_layouts(struct cublas *c, cublasLtMatrixLayout_t x, cublasLtMatrixLayout_t out)
+{
+    if (x)
+        c->f.cublasLtMatrixLayoutDestroy(x);
+    if (out)
+        c->f.cublasLtMatrixLayoutDestroy(out);
+}
+
 void cublas_close(struct cublas *c)
 {
     if (!c)
@@ -134,10 +151,7 @@ void cublas_close(struct cublas *c)
             c->f.cublasLtMatmulDescDestroy(plan->product);
         if (plan->w)
             c->f.cublasLtMatrixLayoutDestroy(plan->w);
-        if (plan->x)
-            c->f.cublasLtMatrixLayoutDestroy(plan->x);
-        if (plan->out)
-            c->f.cublasLtMatrixLayoutDestroy(plan->out);
+        close_layouts(c, plan->x, plan->out);
     }
     if (c->handle)
         c->f.cublasLtDestroy(c->handle);
@@ -164,10 +178,29 @@ static uint32_t hash(const struct key *key)
     return h ^ h >> 15;
 }
 
-static int propose(struct cublas *c, struct plan *plan)
+/* x and out of so many rows. */
+static int make_layouts(struct cublas *c, const struct key *key, uint32_t rows,
+                        cublasLtMatrixLayout_t *ret_x, cublasLtMatrixLayout_t *ret_out)
 {
-    cublasLtMatmulHeuristicResult_t found[PROPOSALS_MAX];
+    int r = failed(c,
+                   c->f.cublasLtMatrixLayoutCreate(ret_x, data_type(key->type), key->columns, rows,
+                                                   key->columns),
+                   "a layout");
+
+    if (r == 0)
+        r = failed(c,
+                   c->f.cublasLtMatrixLayoutCreate(ret_out, data_type(key->out_type), key->outputs,
+                                                   rows, key->out_stride),
+                   "a layout");
+    return r;
+}
+
+/* What the library proposes for the plan's product, if it had so many rows; first guess first. */
+static int propose(struct cublas *c, const struct plan *plan, uint32_t rows,
+                   cublasLtMatmulHeuristicResult_t found[PROPOSALS_MAX], int *ret_count)
+{
     cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatrixLayout_t x = NULL, out = NULL;
     size_t workspace = CUBLAS_WORKSPACE_BYTES;
     int r = failed(c, c->f.cublasLtMatmulPreferenceCreate(&preference), "a preference");
 
@@ -179,24 +212,74 @@ static int propose(struct cublas *c, struct plan *plan)
                                                          &workspace, sizeof workspace),
                "a preference");
     if (r == 0)
+        r = make_layouts(c, &plan->key, rows, &x, &out);
+    if (r == 0)
         r = failed(c,
-                   c->f.cublasLtMatmulAlgoGetHeuristic(c->handle, plan->product, plan->w, plan->x,
-                                                       plan->out, plan->out, preference,
-                                                       PROPOSALS_MAX, found, &plan->proposal_count),
+                   c->f.cublasLtMatmulAlgoGetHeuristic(c->handle, plan->product, plan->w, x, out,
+                                                       out, preference, PROPOSALS_MAX, found,
+                                                       ret_count),
                    "no algorithm for a product");
-    c->f.cublasLtMatmulPreferenceDestroy(preference);
-    if (r == 0 && plan->proposal_count == 0)
+    if (r == 0 && *ret_count == 0)
         r = failed(c, CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm for a product");
-    for (int i = 0; r == 0 && i < plan->proposal_count; i++)
-        plan->proposals[i] = found[i].algo;
+    c->f.cublasLtMatmulPreferenceDestroy(preference);
+    close_layouts(c, x, out);
+    return r;
+}
+
+/* Unless it is there already, or cannot compute the product. */
+static void add_candidate(struct cublas *c, const struct plan *plan,
+                          const cublasLtMatmulAlgo_t *algorithm, struct candidates *candidates)
+{
+    cublasLtMatmulHeuristicResult_t result;
+
+    for (int i = 0; i < candidates->count; i++)
+        if (memcmp(&candidates->algorithms[i], algorithm, sizeof *algorithm) == 0)
+            return;
+    if (candidates->count < CANDIDATES_MAX &&
+        c->f.cublasLtMatmulAlgoCheck(c->handle, plan->product, plan->w, plan->x, plan->out,
+                                     plan->out, algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+        result.workspaceSize <= CUBLAS_WORKSPACE_BYTES)
+        candidates->algorithms[candidates->count++] = *algorithm;
+}
+
+/* The proposals for so many rows, and those that split the columns also without that: a split takes
+ * a kernel more, and the library likes it better than it deserves where few rows follow each other
+ * closely. */
+static int add_proposals(struct cublas *c, const struct plan *plan, uint32_t rows,
+                         struct candidates *candidates)
+{
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS_MAX];
+    int count = 0, r = propose(c, plan, rows, found, &count);
+
+    for (int i = 0; i < count && r == 0; i++) {
+        cublasLtMatmulAlgo_t unsplit = found[i].algo;
+        int32_t splits = 1;
+        uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
+
+        add_candidate(c, plan, &found[i].algo, candidates);
+        if (c->f.cublasLtMatmulAlgoConfigGetAttribute(&unsplit, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                      &splits, sizeof splits,
+                                                      NULL) != CUBLAS_STATUS_SUCCESS ||
+            splits <= 1)
+            continue;
+        splits = 1;
+        if (c->f.cublasLtMatmulAlgoConfigSetAttribute(&unsplit, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                      &splits,
+                                                      sizeof splits) == CUBLAS_STATUS_SUCCESS &&
+            c->f.cublasLtMatmulAlgoConfigSetAttribute(
+                &unsplit, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof reduction) ==
+                CUBLAS_STATUS_SUCCESS)
+            add_candidate(c, plan, &unsplit, candidates);
+    }
     return r;
 }
 
 static int make_plan(struct cublas *c, struct plan *plan)
 {
     const struct key *key = &plan->key;
-    cudaDataType type = data_type(key->type), out_type = data_type(key->out_type);
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS_MAX];
     cublasOperation_t transposed = CUBLAS_OP_T;
+    int count = 0;
     int r = failed(c, c->f.cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                    "a description");
 
@@ -207,20 +290,16 @@ static int make_plan(struct cublas *c, struct plan *plan)
                    "a description");
     if (r == 0)
         r = failed(c,
-                   c->f.cublasLtMatrixLayoutCreate(&plan->w, type, key->columns, key->outputs,
-                                                   key->columns),
+                   c->f.cublasLtMatrixLayoutCreate(&plan->w, data_type(key->type), key->columns,
+                                                   key->outputs, key->columns),
                    "a layout");
     if (r == 0)
-        r = failed(
-            c,
-            c->f.cublasLtMatrixLayoutCreate(&plan->x, type, key->columns, key->rows, key->columns),
-            "a layout");
+        r = make_layouts(c, key, key->rows, &plan->x, &plan->out);
     if (r == 0)
-        r = failed(c,
-                   c->f.cublasLtMatrixLayoutCreate(&plan->out, out_type, key->outputs, key->rows,
-                                                   key->out_stride),
-                   "a layout");
-    return r < 0 ? r : propose(c, plan);
+        r = propose(c, plan, key->rows, found, &count);
+    if (r == 0)
+        plan->algorithm = found[0].algo;
+    return r;
 }
 
 static int find_plan(struct cublas *c, const struct cublas_product *p, struct plan **ret_plan)
@@ -253,16 +332,15 @@ static int find_plan(struct cublas *c, const struct cublas_product *p, struct pl
 /* --- running ------------------------------------------------------------------------------- */
 
 static int run(struct cublas *c, const struct cuda_stream *stream, const struct cublas_product *p,
-               const struct plan *plan, int proposal, void *workspace)
+               const struct plan *plan, const cublasLtMatmulAlgo_t *algorithm, void *workspace)
 {
     float one = 1.0f, beta = p->accumulate ? 1.0f : 0.0f;
 
     c->context->calls[CUDA_CALL_LAUNCH]++;
     return failed(c,
                   c->f.cublasLtMatmul(c->handle, plan->product, &one, p->w, plan->w, p->x, plan->x,
-                                      &beta, p->out, plan->out, p->out, plan->out,
-                                      &plan->proposals[proposal], workspace, CUBLAS_WORKSPACE_BYTES,
-                                      stream->handle),
+                                      &beta, p->out, plan->out, p->out, plan->out, algorithm,
+                                      workspace, CUBLAS_WORKSPACE_BYTES, stream->handle),
                   "a matrix product");
 }
 
@@ -272,46 +350,74 @@ int cublas_run(struct cublas *c, const struct cuda_stream *stream, const struct 
     struct plan *plan;
     int r = find_plan(c, p, &plan);
 
-    return r < 0 ? r : run(c, stream, p, plan, plan->chosen, workspace);
+    return r < 0 ? r : run(c, stream, p, plan, &plan->algorithm, workspace);
 }
 
-static int time_proposal(struct cublas *c, const struct cuda_stream *stream,
-                         const struct cublas_product *p, const struct plan *plan, int proposal,
-                         void *workspace, struct CUevent_st *events[2], float *ret_ms)
-{
-    int r = run(c, stream, p, plan, proposal, workspace);
+struct timing {
+    const struct cuda_stream *stream;
+    const struct cublas_product *product;
+    void *workspace;
+    struct CUevent_st *events[2];
+};
 
+static int time_runs(struct cublas *c, const struct timing *t, const struct plan *plan,
+                     const cublasLtMatmulAlgo_t *algorithm, int runs, float *ret_ms)
+{
+    int r = cuda_event_record(t->stream, t->events[0]);
+
+    for (int i = 0; r == 0 && i < runs; i++)
+        r = run(c, t->stream, t->product, plan, algorithm, t->workspace);
     if (r == 0)
-        r = cuda_event_record(stream, events[0]);
-    for (int i = 0; r == 0 && i < TIMED_RUNS; i++)
-        r = run(c, stream, p, plan, proposal, workspace);
+        r = cuda_event_record(t->stream, t->events[1]);
     if (r == 0)
-        r = cuda_event_record(stream, events[1]);
+        r = cuda_event_wait(c->context, t->events[1]);
     if (r == 0)
-        r = cuda_event_wait(c->context, events[1]);
-    return r < 0 ? r : cuda_event_between(c->context, events[0], events[1], ret_ms);
+        r = cuda_event_between(c->context, t->events[0], t->events[1], ret_ms);
+    *ret_ms /= (float)runs;
+    return r;
+}
+
+/* The fastest. The first run of each loads its code. */
+static int choose(struct cublas *c, const struct timing *t, struct plan *plan,
+                  const struct candidates *candidates)
+{
+    float best = 0.0f;
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < candidates->count; i++) {
+        const cublasLtMatmulAlgo_t *algorithm = &candidates->algorithms[i];
+        float ms = 0.0f;
+
+        r = time_runs(c, t, plan, algorithm, 1, &ms);
+        if (r == 0)
+            r = time_runs(c, t, plan, algorithm, 1, &ms);
+        if (r == 0 && (i == 0 || ms < best * 2))
+            r = time_runs(c, t, plan, algorithm, TIMED_RUNS, &ms);
+        if (r == 0 && (i == 0 || ms < best)) {
+            best = ms;
+            plan->algorithm = *algorithm;
+        }
+    }
+    return r;
 }
 
 int cublas_measure(struct cublas *c, const struct cuda_stream *stream,
                    const struct cublas_product *p, void *workspace)
 {
-    struct CUevent_st *events[2] = {NULL, NULL};
-    float best = 0.0f;
+    const uint32_t rows = p->rows, near[] = {rows, (rows + 15) / 16 * 8, rows - 8, rows + 8};
+    struct timing timing = {.stream = stream, .product = p, .workspace = workspace};
+    struct candidates candidates = {.count = 0};
     struct plan *plan;
     int r = find_plan(c, p, &plan);
 
+    for (size_t i = 0; r == 0 && i < sizeof near / sizeof *near; i++)
+        if (i == 0 || (rows > 8 && rows <= ROWS_NEAR))
+            r = add_proposals(c, plan, near[i], &candidates);
     for (int i = 0; r == 0 && i < 2; i++)
-        r = cuda_event_open(c->context, true, &events[i]);
-    for (int i = 0; r == 0 && i < plan->proposal_count; i++) {
-        float ms = 0.0f;
-
-        r = time_proposal(c, stream, p, plan, i, workspace, events, &ms);
-        if (r == 0 && (i == 0 || ms < best)) {
-            best = ms;
-            plan->chosen = i;
-        }
-    }
+        r = cuda_event_open(c->context, true, &timing.events[i]);
+    if (r == 0)
+        r = choose(c, &timing, plan, &candidates);
     for (int i = 0; i < 2; i++)
-        cuda_event_close(c->context, events[i]);
+        cuda_event_close(c->context, timing.events[i]);
     return r;
 }

@@ -3,8 +3,8 @@
  *     out[row][output] (+)= sum over columns of x[row][column] w[output][column]
  *
  * The library is looked for as the loader does, then in CUDA's usual folder. Of what it proposes
- * for a shape, cublas_measure() times the first few and keeps the fastest; a shape that was not
- * measured runs the first proposal. Accumulation is in float32. */
+ * for a shape and ones like it, cublas_measure() times the first few and keeps the fastest; a shape
+ * that was not measured runs the first proposal. Accumulation is in float32. */
 #ifndef WEFT_CUDA_CUBLAS_H
 #define WEFT_CUDA_CUBLAS_H
 
@@ -34,7 +34,7 @@ void cublas_close(struct cublas *cublas); /* NULL is fine */
  * for a shape takes about 0.1 ms of the caller's time, later ones about 3 us. */
 int cublas_run(struct cublas *cublas, const struct cuda_stream *stream,
                const struct cublas_product *product, void *workspace);
-/* Decides which of the proposals the shape will use. Synchronizes; for start-up. */
+/* Decides which algorithm the shape will use; `out` is written to. Synchronizes; for start-up. */
 int cublas_measure(struct cublas *cublas, const struct cuda_stream *stream,
                    const struct cublas_product *product, void *workspace);
 
