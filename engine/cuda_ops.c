@@ -182,13 +182,13 @@ void cuda_op_embed(struct backend *b)
         };
         const struct cuda_attention attention = attention_of(b, lane, 0);
 
-        cuda_note(b, cuda_embed(&lane->stream, &embed, lane->fused_tiles > 0));
+        cuda_note(b, cuda_embed(&lane->stream, &embed, true));
         if (lane->decode_segments > 0) {
             struct cuda_attention decode = attention;
 
             decode.segments += lane->first_decode;
             cuda_note(b, cuda_attention_plan(&lane->stream, &decode, lane->decode_segments, false,
-                                             lane->attention_scratch, lane->fused_tiles > 0));
+                                             lane->attention_scratch, true));
         }
     }
 }
@@ -219,7 +219,7 @@ void cuda_op_attention_in(struct backend *b, uint32_t layer)
             product(b, lane, &weights->qkv, lane->x, lane->qkv, lane->tokens, false);
         }
         if (!lane->fused_tiles || !b->fuses_rotary)
-            cuda_note(b, cuda_qkv(&lane->stream, &qkv, lane->fused_tiles > 0));
+            cuda_note(b, cuda_qkv(&lane->stream, &qkv, true));
     }
 }
 
@@ -237,7 +237,7 @@ void cuda_op_attention(struct backend *b, uint32_t layer)
         attention.segments += lane->first_decode;
         if (lane->decode_segments > 0)
             cuda_note(b, cuda_attention_decode(&lane->stream, &attention, lane->decode_segments,
-                                               lane->attention_scratch, lane->fused_tiles > 0));
+                                               lane->attention_scratch, true));
     }
 }
 
@@ -350,6 +350,5 @@ void cuda_op_sample(struct backend *b, struct cuda_lane *lane, uint32_t first, u
         .step = lane->step_counter,
     };
 
-    cuda_note(
-        b, cuda_sample(&lane->stream, &sample, count, lane->sample_scratch, lane->fused_tiles > 0));
+    cuda_note(b, cuda_sample(&lane->stream, &sample, count, lane->sample_scratch, true));
 }

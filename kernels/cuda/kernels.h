@@ -254,7 +254,7 @@ struct cuda_changes {
 };
 int cuda_apply_changes(const struct cuda_stream *stream, const struct cuda_changes *args);
 
-/* --- rows: embedding, norm, rotary, activation (rows.cu) ----------------------------------- */
+/* --- rows: embedding, rotary (rows.cu), norm, activation (between.cu) ---------------------- */
 
 struct cuda_rows {
     enum dtype type;

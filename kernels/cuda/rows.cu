@@ -1,6 +1,6 @@
-/* rows.cu -- what happens to rows between the products: embedding, RMSNorm, rotary positions and
- * the KV pages, SwiGLU. Each kernel reads and writes every element once; beside the products they
- * take no time worth speaking of, so they are written to be plain. */
+/* rows.cu -- embedding, rotary positions and the KV pages. Each kernel reads and writes every
+ * element once; beside the products they take no time worth speaking of, so they are written to be
+ * plain. */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/kv_store.cuh"
 
@@ -8,11 +8,6 @@ namespace
 {
 
 constexpr int THREADS = 256;
-
-/* Neighbours that are moved at once. */
-template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Elements {
-    T v[COUNT];
-};
 
 /* --- embedding ----------------------------------------------------------------------------- */
 
@@ -55,39 +50,6 @@ template <class T> __global__ void embed(const struct cuda_embed a)
     }
     if (token == 0 && thread == 0)
         ++*a.step;
-}
-
-/* --- norm ---------------------------------------------------------------------------------- */
-
-template <class T>
-__global__ void norm(const struct cuda_rows rows, const float *gamma,
-                     const struct cuda_output *outputs, T *x)
-{
-    using Four = Elements<T, 4>;
-    __shared__ float sums[33];
-    const uint32_t token = outputs ? outputs[blockIdx.x].token : blockIdx.x;
-    const float *from = rows.residual + (size_t)token * rows.width;
-    T *to = x + (size_t)blockIdx.x * rows.width;
-    const uint32_t fours = rows.width % 4 == 0 ? rows.width / 4 : 0;
-    float sum = 0.0f;
-
-    for (uint32_t i = threadIdx.x; i < fours; i += THREADS) {
-        const float4 v = reinterpret_cast<const float4 *>(from)[i];
-        sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-    }
-    for (uint32_t i = fours * 4 + threadIdx.x; i < rows.width; i += THREADS)
-        sum += from[i] * from[i];
-    sum = block_sum(sum, sums);
-    const float scale = rsqrtf(sum / (float)rows.width + rows.epsilon);
-    for (uint32_t i = threadIdx.x; i < fours; i += THREADS) {
-        const float4 v = reinterpret_cast<const float4 *>(from)[i];
-        const float4 g = reinterpret_cast<const float4 *>(gamma)[i];
-        reinterpret_cast<Four *>(to)[i] =
-            Four{from_float<T>(v.x * scale * g.x), from_float<T>(v.y * scale * g.y),
-                 from_float<T>(v.z * scale * g.z), from_float<T>(v.w * scale * g.w)};
-    }
-    for (uint32_t i = fours * 4 + threadIdx.x; i < rows.width; i += THREADS)
-        to[i] = from_float<T>(from[i] * scale * gamma[i]);
 }
 
 /* --- q, k, v ------------------------------------------------------------------------------- */
@@ -139,37 +101,7 @@ template <class T> __global__ void finish_qkv(const struct cuda_qkv a)
             store_kv<T>(a, placed, (warp - a.heads) % a.kv_heads, is_v, i, v[i]);
 }
 
-/* --- SwiGLU -------------------------------------------------------------------------------- */
-
-/* A thread has COUNT neighbours. */
-template <class T, int COUNT> __global__ void swiglu(uint32_t ffn, const T *gate_up, T *x)
-{
-    using Group = Elements<T, COUNT>;
-    const uint32_t i = blockIdx.x * THREADS + threadIdx.x, groups = ffn / COUNT;
-    const Group *row = reinterpret_cast<const Group *>(gate_up + (size_t)blockIdx.y * 2 * ffn);
-
-    if (i >= groups)
-        return;
-    const Group gate = row[i], up = row[groups + i];
-    Group hidden;
-#pragma unroll
-    for (int e = 0; e < COUNT; e++) {
-        float g = to_float(gate.v[e]);
-
-        hidden.v[e] = from_float<T>(g / (1.0f + __expf(-g)) * to_float(up.v[e]));
-    }
-    reinterpret_cast<Group *>(x + (size_t)blockIdx.y * ffn)[i] = hidden;
-}
-
 /* --- by type ------------------------------------------------------------------------------- */
-
-template <class T>
-int launch_norm(const struct cuda_stream *stream, const struct cuda_rows *rows, const float *gamma,
-                const struct cuda_output *outputs, uint32_t count, void *x)
-{
-    return launch(stream, cuda_grid{count, 1, 1, THREADS, 0, false}, norm<T>, *rows, gamma, outputs,
-                  static_cast<T *>(x));
-}
 
 template <class T>
 int launch_qkv(const struct cuda_stream *stream, const struct cuda_qkv *a, bool dependent)
@@ -179,26 +111,6 @@ int launch_qkv(const struct cuda_stream *stream, const struct cuda_qkv *a, bool 
                                    warps * a->head_size * sizeof(float), dependent};
 
     return launch(stream, grid, finish_qkv<T>, *a);
-}
-
-template <class T, int COUNT>
-int launch_swiglu(const struct cuda_stream *stream, uint32_t tokens, uint32_t ffn,
-                  const void *gate_up, void *x)
-{
-    const uint32_t blocks = (ffn / COUNT + THREADS - 1) / THREADS;
-
-    return launch(stream, cuda_grid{blocks, tokens, 1, THREADS, 0, false}, swiglu<T, COUNT>, ffn,
-                  static_cast<const T *>(gate_up), static_cast<T *>(x));
-}
-
-template <class T>
-int choose_swiglu(const struct cuda_stream *stream, uint32_t tokens, uint32_t ffn,
-                  const void *gate_up, void *x)
-{
-    constexpr int MOST = 16 / sizeof(T);
-
-    return ffn % MOST == 0 ? launch_swiglu<T, MOST>(stream, tokens, ffn, gate_up, x)
-                           : launch_swiglu<T, 1>(stream, tokens, ffn, gate_up, x);
 }
 
 template <class T>
@@ -217,26 +129,9 @@ extern "C" int cuda_embed(const struct cuda_stream *stream, const struct cuda_em
                                     : launch_embed<float>(stream, a, dependent);
 }
 
-extern "C" int cuda_norm(const struct cuda_stream *stream, const struct cuda_rows *rows,
-                         const float *gamma, const struct cuda_output *outputs, uint32_t count,
-                         void *x)
-{
-    return rows->type == DT_BF16  ? launch_norm<bf16>(stream, rows, gamma, outputs, count, x)
-           : rows->type == DT_F16 ? launch_norm<f16>(stream, rows, gamma, outputs, count, x)
-                                  : launch_norm<float>(stream, rows, gamma, outputs, count, x);
-}
-
 extern "C" int cuda_qkv(const struct cuda_stream *stream, const struct cuda_qkv *a, bool dependent)
 {
     return a->rows.type == DT_BF16  ? launch_qkv<bf16>(stream, a, dependent)
            : a->rows.type == DT_F16 ? launch_qkv<f16>(stream, a, dependent)
                                     : launch_qkv<float>(stream, a, dependent);
-}
-
-extern "C" int cuda_swiglu(const struct cuda_stream *stream, enum dtype type, uint32_t tokens,
-                           uint32_t ffn, const void *gate_up, void *x)
-{
-    return type == DT_BF16  ? choose_swiglu<bf16>(stream, tokens, ffn, gate_up, x)
-           : type == DT_F16 ? choose_swiglu<f16>(stream, tokens, ffn, gate_up, x)
-                            : choose_swiglu<float>(stream, tokens, ffn, gate_up, x);
 }

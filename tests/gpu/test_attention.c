@@ -470,7 +470,7 @@ static void test_decode(void **state)
 /* One sequence, from short to long: every way of cutting it. */
 static void test_decode_single(void **state)
 {
-    static const uint32_t contexts[] = {1, 64, 65, 640, 1024, 2047, 5000, 20000};
+    static const uint32_t contexts[] = {1, 64, 65, 300, 640, 1024, 1056, 2047, 5000, 20000};
     struct step s;
 
     (void)state;
@@ -688,9 +688,10 @@ static void bench_prefill(const struct shape *shape, uint32_t sequences, uint32_
 
 static void bench(const char *which)
 {
-    static const uint32_t sizes[][2] = {{1, 128},   {1, 1024},  {1, 8192},  {2, 1024},
-                                        {4, 1024},  {8, 1024},  {8, 8192},  {16, 1024},
-                                        {32, 1024}, {64, 1024}, {64, 8192}, {256, 1024}};
+    static const uint32_t sizes[][2] = {
+        {1, 128},   {1, 1024},  {1, 1056},  {1, 8192},  {2, 1024},  {3, 1024},  {4, 1024},
+        {8, 1024},  {8, 1056},  {8, 8192},  {9, 1024},  {10, 1024}, {12, 1024}, {16, 1024},
+        {24, 1024}, {32, 1024}, {32, 1056}, {40, 1024}, {64, 1024}, {64, 8192}, {256, 1024}};
     struct shape shape = {DT_BF16, 32, 8, 128}, narrow = {DT_BF16, 32, 8, 64};
 
     if (strcmp(which, "prefill") != 0) {
