@@ -117,12 +117,17 @@ static int build(void *data, struct grammar *grammar, int64_t work_max, int32_t 
 static int put_json(struct buf *key, const json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    int r = E_MEMORY;
 
-    if (text)
+    if (text && strlen(text) + key->bytes > KEY_BYTES_MAX) {
+        r = E_TOO_LARGE;
+    } else if (text) {
         buf_text(key, text);
-    buf_byte(key, '\n');
+        buf_byte(key, '\n');
+        r = 0;
+    }
     free(text);
-    return text ? 0 : E_MEMORY;
+    return r;
 }
 
 static int make_key(const struct draft *draft, struct buf *key)
@@ -181,9 +186,6 @@ static int compile(struct draft *draft, const struct buf *key)
     struct constraint **to = &draft->request->constraint.constraint;
     int r;
 
-    if (buf_failed(key))
-        return fault_set(&draft->fault, E_INVALID, "what the answer must be has more than %d bytes",
-                         KEY_BYTES_MAX);
     r = constraints_get(draft->context->constraints, buf_string(key), key->bytes, draft->patient,
                         build, draft, to, &draft->fault);
     if (r == CONSTRAINTS_LATER)
@@ -209,8 +211,15 @@ int draft_constrain(struct draft *draft)
                            "'%s': this model has no tokenizer, so its answers cannot be held to a "
                            "form",
                            field);
-    buf_init(&key, KEY_BYTES_MAX);
-    r = make_key(draft, &key) < 0 ? draft_out_of_memory(draft) : compile(draft, &key);
+    buf_init(&key, 2 * KEY_BYTES_MAX);
+    r = make_key(draft, &key);
+    if (r == E_TOO_LARGE)
+        r = fault_set(fault, E_INVALID, "what the answer must be has more than %d bytes",
+                      KEY_BYTES_MAX);
+    else if (r < 0 || buf_failed(&key))
+        r = draft_out_of_memory(draft);
+    else
+        r = compile(draft, &key);
     buf_fini(&key);
     if (r == 0)
         return place(draft, &draft->request->constraint);

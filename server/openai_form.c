@@ -138,48 +138,70 @@ static int read_keys(struct draft *draft, const json_t *object, const char *path
 
 /* --- white space ------------------------------------------------------------------------------ */
 
-static bool matches(struct constraint *constraint, const char *text)
+/* 1, 0 or a fault. */
+static int matches(struct constraint *constraint, const char *text, struct fault *fault)
 {
     struct constraint_state *state = NULL;
     size_t taken;
-    bool all = constraint_state_open(constraint, &state, NULL) == 0 &&
-               constraint_state_bytes(state, text, strlen(text), &taken, NULL) > 0 &&
-               constraint_state_is_complete(state);
+    int r = constraint_state_open(constraint, &state, fault);
 
+    if (r == 0)
+        r = constraint_state_bytes(state, text, strlen(text), &taken, fault);
+    if (r > 0)
+        r = constraint_state_is_complete(state);
     constraint_state_close(state);
-    return all;
+    return r;
+}
+
+enum { SPACE_EMPTY, SPACE_BLANK, SPACE_BREAK, SPACE_INDENT, SPACE_COUNT };
+
+/* Which samples of white space the expression matches. */
+static int try_spaces(const json_t *pattern, bool *ret_matches, struct fault *fault)
+{
+    static const char *const samples[SPACE_COUNT] = {
+        [SPACE_EMPTY] = "",
+        [SPACE_BLANK] = " ",
+        [SPACE_BREAK] = "\n",
+        [SPACE_INDENT] = "\n                                                                ",
+    };
+    struct constraint *constraint = NULL;
+    struct grammar *grammar = NULL;
+    int r = regex_grammar_open(json_string_value(pattern), json_string_length(pattern), &grammar,
+                               fault);
+
+    if (r == 0)
+        r = constraint_open(grammar, NULL, NULL, &constraint, fault);
+    grammar_close(grammar);
+    for (size_t i = 0; r >= 0 && i < SPACE_COUNT; i++) {
+        r = matches(constraint, samples[i], fault);
+        ret_matches[i] = r > 0;
+    }
+    constraint_close(constraint);
+    return r < 0 ? r : 0;
 }
 
 /* The white space between a schema's parts, as an expression. We have three forms of it; one of
  * them has to fit. */
 static int read_space_pattern(struct draft *draft, const char *field, const json_t *value)
 {
-    static const char line[] = "\n                                                                ";
-    struct constraint *constraint = NULL;
-    struct grammar *grammar = NULL;
+    bool fits[SPACE_COUNT];
     struct fault why = {0};
     int r;
 
     if (!json_is_string(value))
         return draft_fault(draft, E_INVALID, field, "'%s' must be a string", field);
-    r = regex_grammar_open(json_string_value(value), json_string_length(value), &grammar, &why);
-    if (r == 0)
-        r = constraint_open(grammar, NULL, NULL, &constraint, &why);
-    grammar_close(grammar);
+    r = try_spaces(value, fits, &why);
     if (r < 0)
-        return draft_fault(draft, r, field, "'%s': %s", field, why.message);
-    if (!matches(constraint, ""))
-        r = draft_fault(draft, E_UNSUPPORTED, field,
-                        "'%s' must match the empty text: white space is never required here",
-                        field);
-    else if (!matches(constraint, " "))
-        draft->form.space = SCHEMA_SPACE_NONE;
-    else if (matches(constraint, "\n") && matches(constraint, line))
-        draft->form.space = SCHEMA_SPACE_FREE;
-    else
-        draft->form.space = SCHEMA_SPACE_PYTHON;
-    constraint_close(constraint);
-    return r;
+        return draft_fault(draft, r == E_TOO_LARGE ? E_INVALID : r, field, "'%s': %s", field,
+                           why.message);
+    if (!fits[SPACE_EMPTY])
+        return draft_fault(draft, E_UNSUPPORTED, field,
+                           "'%s' must match the empty text: white space is never required here",
+                           field);
+    draft->form.space = !fits[SPACE_BLANK]                        ? SCHEMA_SPACE_NONE
+                        : fits[SPACE_BREAK] && fits[SPACE_INDENT] ? SCHEMA_SPACE_FREE
+                                                                  : SCHEMA_SPACE_PYTHON;
+    return 0;
 }
 
 static int read_space(struct draft *draft, const json_t *object, const char *path,

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -22,6 +23,7 @@ struct prepare {
     struct ring *jobs;
     struct ring *slow;
     struct ring *results;
+    atomic_bool closing;  /* nobody waits for what is still to be done */
     uint32_t outstanding; /* the loop's count */
     uint32_t thread_count;
     pthread_t *threads; /* the last one is the slow thread */
@@ -50,14 +52,15 @@ void prepare_job_close(struct prepare_job *job)
 static bool take(struct prepare *prepare, struct ring *from, bool patient)
 {
     struct prepare_job *job;
-    int r;
+    int r = 0;
 
     if (!ring_pop_wait(from, &job, UINT64_MAX))
         return true;
     if (!job)
         return false;
-    r = openai_parse(job->endpoint, prepare->options.context, patient, buf_string(&job->body),
-                     job->body.bytes, &job->request, &job->reply, &job->error);
+    if (!atomic_load(&prepare->closing))
+        r = openai_parse(job->endpoint, prepare->options.context, patient, buf_string(&job->body),
+                         job->body.bytes, &job->request, &job->reply, &job->error);
     if (r == OPENAI_LATER) {
         must(!patient && ring_push(prepare->slow, &job) == 0);
         return true;
@@ -143,6 +146,7 @@ void prepare_close(struct prepare *prepare)
 
     if (!prepare)
         return;
+    atomic_store(&prepare->closing, true);
     workers = prepare->thread_count < prepare->options.threads ? prepare->thread_count
                                                                : prepare->options.threads;
     for (uint32_t i = 0; i < workers; i++)

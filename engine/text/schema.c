@@ -349,12 +349,12 @@ int schema_begin(struct schema_compiler *compiler, struct grammar *grammar, cons
 
 int schema_end(struct schema_compiler *compiler, int code)
 {
+    if (code < 0 && compiler->fault->code < 0)
+        code = compiler->fault->code;
+    else if (code < 0)
+        code = schema_exhausted(compiler, code, "its grammar has too many parts");
     arena_close(compiler->regular.arena);
-    if (code >= 0)
-        return 0;
-    if (compiler->fault->code < 0)
-        return compiler->fault->code;
-    return schema_exhausted(compiler, code, "its grammar has too many parts");
+    return code < 0 ? code : 0;
 }
 
 int schema_build_at(struct grammar *grammar, const json_t *root, const json_t *schema,

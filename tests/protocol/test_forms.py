@@ -301,3 +301,18 @@ def test_reasoning_comes_first(start, tmp_path):
                 is_point(choice["message"]["content"])
                 reasoned += "reasoning_content" in choice["message"]
     assert reasoned > 0
+
+
+def test_reasoning_that_the_prompt_has_begun(start, marked_model, tmp_path):
+    """Free to the end of it, which is a control token here; the form begins behind."""
+    path = tmp_path / "template.jinja"
+    path.write_text("{% for m in messages %}{{ m.content }}{% endfor %}<think>\n{# </think> #}")
+    server = start("--tool-parser", "hermes", "--chat-template", path, device="cpu",
+                   model=marked_model)
+    finished = 0
+    for choice in ask(server, CHAT, guided_json=POINT, n=16, max_tokens=3000):
+        message = choice["message"]
+        if choice["finish_reason"] == "stop" and message["content"]:
+            is_point(message["content"])
+            finished += bool(message["reasoning_content"])
+    assert finished > 0

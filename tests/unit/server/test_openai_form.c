@@ -10,11 +10,11 @@
 #include <cmocka.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/openai_request.h"
 #include "server/reply.h"
+#include "tests/lib/failing_malloc.h"
 #include "tests/lib/fake_text.h"
 
 static const struct tokenizer plain_tokenizer = {.adds_bos = false};
@@ -34,10 +34,9 @@ static int parse(const char *content, const char *fields, bool patient,
                  struct request **ret_request, struct api_error *error)
 {
     struct reply *reply = NULL;
-    char *body = malloc(BODY_BYTES);
+    static char body[BODY_BYTES];
     int r, bytes;
 
-    assert_non_null(body);
     bytes = snprintf(body, BODY_BYTES,
                      "{\"prompt\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
                      "\"chat_template_kwargs\":{\"suffix\":\"%s\"}%s%s}",
@@ -48,7 +47,6 @@ static int parse(const char *content, const char *fields, bool patient,
     r = openai_parse(OPENAI_CHAT, &context, patient, body, (size_t)bytes, ret_request, &reply,
                      error);
     reply_close(reply);
-    free(body);
     return r;
 }
 
@@ -398,6 +396,45 @@ static void test_slow_ones_are_put_off(void **state)
     request_free(request);
 }
 
+/* Whichever allocation fails: the request is refused for lack of memory, and nothing is lost. */
+static void survives(const char *fields)
+{
+    for (uint64_t n = 1;; n++) {
+        struct request *request;
+        struct api_error error;
+        int r;
+
+        assert_int_equal(open_constraints(1 << 20), 0); /* nothing is kept from the last time */
+        failing_malloc_arm(n);
+        r = parse("", fields, true, &request, &error);
+        if (!failing_malloc_disarm()) {
+            assert_int_equal(r, 0);
+            request_free(request);
+            return;
+        }
+        if (r == 0) /* it could do without */
+            request_free(request);
+        else if (api_error_status(error.kind) != 503 && !strstr(error.message, "memory"))
+            fail_msg("allocation %d of %s: %d %s", (int)n, fields, api_error_status(error.kind),
+                     error.message);
+    }
+}
+
+static void test_failing_allocations(void **state)
+{
+    (void)state;
+    survives("\"response_format\":{\"type\":\"json_object\"}");
+    survives("\"guided_choice\":[\"a\",\"b\"]");
+    survives(
+        "\"guided_json\":\"{\\\"type\\\":\\\"null\\\"}\",\"guided_whitespace_pattern\":\" ?\"");
+    survives("\"grammar\":\"root ::= [0-9]\"");
+    survives("\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":" N_SCHEMA "}}],"
+             "\"tool_choice\":\"required\"");
+    context.tool_format = tool_format_find("glm45");
+    survives("\"tools\":[{\"function\":{\"name\":\"f\",\"strict\":true,\"parameters\":"
+             "{\"properties\":{\"s\":{\"type\":\"string\"},\"n\":{}}}}}]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +448,7 @@ int main(void)
         cmocka_unit_test_setup(test_constraints_are_shared, begin),
         cmocka_unit_test_setup(test_the_cache_is_bounded, begin),
         cmocka_unit_test_setup(test_slow_ones_are_put_off, begin),
+        cmocka_unit_test_setup(test_failing_allocations, hermes),
     };
 
     return cmocka_run_group_tests(tests, NULL, end);

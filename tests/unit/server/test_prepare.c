@@ -20,7 +20,8 @@ struct reply {
     int unused;
 };
 
-/* A body "ok" is a request without prompts; anything else is an error that quotes its length. */
+/* A body "ok" is a request without prompts; "slow" is the same, for who is patient only; anything
+ * else is an error that quotes its length. */
 int openai_parse(enum openai_endpoint endpoint, const struct openai_context *context, bool patient,
                  const char *body, size_t bytes, struct request **ret_request,
                  struct reply **ret_reply, struct api_error *error)
@@ -30,8 +31,9 @@ int openai_parse(enum openai_endpoint endpoint, const struct openai_context *con
 
     (void)endpoint;
     (void)context;
-    (void)patient;
-    if (bytes != 2 || body[0] != 'o') {
+    if (bytes == 4 && !patient)
+        return OPENAI_LATER;
+    if (bytes != 4 && (bytes != 2 || body[0] != 'o')) {
         api_error_set(error, API_BAD_REQUEST, "", "%zu bytes", bytes);
         return E_INVALID;
     }
@@ -121,6 +123,25 @@ static void every_job_comes_back_once(void **state)
     prepare_close(prepare);
 }
 
+/* However many slow ones wait for their thread. */
+static void slow_jobs_come_back_too(void **state)
+{
+    struct ring *bell = *state;
+    struct prepare *prepare = open_prepare(bell);
+
+    for (unsigned i = 0; i < JOBS_MAX; i++)
+        assert_int_equal(prepare_submit(prepare, make_job(i, i == 1 ? "ok" : "slow")), 0);
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        struct prepare_job *job = next(prepare, bell);
+
+        assert_non_null(job->request);
+        prepare_job_close(job);
+    }
+    for (unsigned i = 0; i < JOBS_MAX; i++)
+        assert_int_equal(prepare_submit(prepare, make_job(i, "slow")), 0);
+    prepare_close(prepare);
+}
+
 static void the_number_outstanding_is_bounded(void **state)
 {
     struct ring *bell = *state;
@@ -178,6 +199,7 @@ int main(void)
 #define WITH_BELL(test) cmocka_unit_test_setup_teardown(test, open_bell, close_bell)
     const struct CMUnitTest tests[] = {
         WITH_BELL(every_job_comes_back_once),
+        WITH_BELL(slow_jobs_come_back_too),
         WITH_BELL(the_number_outstanding_is_bounded),
         WITH_BELL(opening_survives_failing_allocations),
     };
