@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernels/quant_tables.h"
+
 enum { STEP_BYTES = 2 << 20, ROOM_FIRST = 256 };
 
 struct weight_prefetch {
@@ -20,7 +22,10 @@ struct weight_prefetch {
 
 void weight_list_add(struct weight_list *list, const struct weight_part *part, uint32_t columns)
 {
-    if (!list || !part->data || part->tables)
+    const struct quant_tables *tables = part->tables;
+
+    /* Parts of one tensor with tables share it; it is read where the first of them is. */
+    if (!list || !part->data || (tables && part->first_row > 0))
         return;
     if (list->count == list->room) {
         uint32_t room = list->room ? 2 * list->room : ROOM_FIRST;
@@ -31,8 +36,9 @@ void weight_list_add(struct weight_list *list, const struct weight_part *part, u
         list->ranges = more;
         list->room = room;
     }
-    list->ranges[list->count++] =
-        (struct weight_range){part->data, dtype_bytes(part->type, (uint64_t)part->rows * columns)};
+    list->ranges[list->count++] = (struct weight_range){
+        tables ? tables->data : part->data,
+        dtype_bytes(part->type, (uint64_t)(tables ? tables->rows : part->rows) * columns)};
 }
 
 /* Waits until the loader is near. false: it wants no more. */

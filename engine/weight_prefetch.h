@@ -24,7 +24,7 @@ struct weight_list {
     uint32_t count;
     uint32_t room;
 };
-/* NULL is fine, and a part that is random or has tables (its rows lie scattered): nothing to do. */
+/* NULL is fine, and a part that is random: nothing to do. */
 void weight_list_add(struct weight_list *list, const struct weight_part *part, uint32_t columns);
 
 struct weight_prefetch;

@@ -126,7 +126,8 @@ static int render_prompt(const struct answer *answer, const struct buf *prompt,
     input = make_conversation(config, prompt);
     if (!input)
         return fault_set(fault, E_INVALID, "The prompt is not UTF-8, or there is no memory left");
-    r = startup_template_open(config, answer->engine, &template_, fault);
+    r = startup_template_open(config, engine_gguf(answer->engine),
+                              engine_model_path(answer->engine), &template_, fault);
     if (r == 0 && !localtime_r(&seconds, &now))
         r = fault_errno(fault, "Cannot tell the time");
     if (r == 0)

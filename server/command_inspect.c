@@ -123,17 +123,20 @@ static void print_model(const struct model *model)
 }
 
 /* Whether texts and chats can be served; token ids always can. */
-static void print_text(const struct config *config, const struct gguf *file)
+static void print_text(const struct config *config, const struct checkpoint *checkpoint)
 {
+    const struct gguf *file = checkpoint_gguf(checkpoint);
+    const char *path = checkpoint_path(checkpoint);
     struct chat_template *template_ = NULL;
     struct tokenizer *tokenizer = NULL;
     struct fault fault = {0};
 
-    if (tokenizer_open_gguf(file, &tokenizer, &fault) < 0)
+    if ((file ? tokenizer_open_gguf(file, &tokenizer, &fault)
+              : tokenizer_open_path(path, &tokenizer, &fault)) < 0)
         printf("\ntokenizer: %s\n", fault.message);
     else
         printf("\ntokenizer: %" PRIu32 " tokens\n", tokenizer_count(tokenizer));
-    if (chat_template_open_gguf(file, config->chat_template, &template_, &fault) < 0 ||
+    if (startup_template_open(config, file, path, &template_, &fault) < 0 ||
         chat_template_check(template_, &fault) < 0)
         printf("chat template: %s\n", fault.message);
     else
@@ -216,8 +219,7 @@ static int print_checkpoint(const struct config *config, const struct checkpoint
     print_types(checkpoint);
     if (config->tensors)
         print_tensors(checkpoint);
-    if (file)
-        print_text(config, file);
+    print_text(config, checkpoint);
     return r;
 }
 

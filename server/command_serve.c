@@ -112,7 +112,8 @@ static int load_model(struct serve *serve, const struct config *config, struct f
     if (r < 0)
         log_event(LOG_WARN, "no_tokenizer", LOG_STR("reason", fault->message),
                   LOG_STR("served", "token ids"));
-    r = startup_template_open(config, serve->engine, &serve->chat_template, fault);
+    r = startup_template_open(config, engine_gguf(serve->engine), engine_model_path(serve->engine),
+                              &serve->chat_template, fault);
     if (r < 0)
         return r;
     progress_phase(&serve->progress, "reading chat template",

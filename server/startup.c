@@ -127,20 +127,10 @@ int startup_engine_open_traced(const struct config *config, struct progress *pro
     return engine_open(&options, ret_engine, fault);
 }
 
-int startup_template_open(const struct config *config, const struct engine *engine,
+int startup_template_open(const struct config *config, const struct gguf *file, const char *path,
                           struct chat_template **ret_template, struct fault *fault)
 {
-    const struct gguf *file = engine_gguf(engine);
-    const char *path = engine_model_path(engine);
-    struct fault reason = {0};
-    int r;
-
-    if (file || !path || *config->chat_template)
-        return chat_template_open_gguf(file, config->chat_template, ret_template, fault);
-    r = chat_template_open_path(path, ret_template, &reason);
-    if (r == E_NOT_FOUND)
-        return chat_template_open_gguf(NULL, "", ret_template, fault);
-    if (r < 0 && fault)
-        *fault = reason;
-    return r;
+    if (!file && path)
+        return chat_template_open_folder(path, config->chat_template, ret_template, fault);
+    return chat_template_open_gguf(file, config->chat_template, ret_template, fault);
 }

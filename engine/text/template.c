@@ -237,8 +237,10 @@ static int read_config_tokens(struct chat_template *template_, const json_t *con
     return 0;
 }
 
-/* tokenizer_config.json, or a chat_template.json, which is alike. 0 when there is no such file. */
-static int read_config(struct chat_template *template_, const char *path, struct fault *fault)
+/* tokenizer_config.json, or a chat_template.json, which is alike; the templates in it only where
+ * they are asked for. 0 when there is no such file. */
+static int read_config(struct chat_template *template_, const char *path, bool templates,
+                       struct fault *fault)
 {
     json_error_t error;
     json_t *config;
@@ -253,7 +255,7 @@ static int read_config(struct chat_template *template_, const char *path, struct
     free(text);
     if (!config)
         return fault_set(fault, E_CORRUPT, "%s, line %d: %s", path, error.line, error.text);
-    r = read_config_templates(template_, config, fault);
+    r = templates ? read_config_templates(template_, config, fault) : 0;
     if (r == 0)
         r = read_config_tokens(template_, config, fault);
     json_decref(config);
@@ -320,7 +322,7 @@ static int read_folder(struct chat_template *template_, const char *folder, stru
     for (size_t i = 0; r >= 0 && i < sizeof configs / sizeof *configs; i++) {
         r = join_path(path, folder, configs[i], fault);
         if (r == 0)
-            r = read_config(template_, path, fault);
+            r = read_config(template_, path, true, fault);
     }
     return r < 0 ? r : 0;
 }
@@ -337,7 +339,7 @@ static int read_path(struct chat_template *template_, const char *path, struct f
     if (S_ISDIR(info.st_mode))
         r = read_folder(template_, path, fault);
     else if (bytes > 5 && strcmp(path + bytes - 5, ".json") == 0)
-        r = read_config(template_, path, fault);
+        r = read_config(template_, path, true, fault);
     else
         r = read_jinja(template_, path, "default", strlen("default"), fault);
     return r < 0 ? r : 0;
@@ -363,8 +365,8 @@ int chat_template_open_path(const char *path, struct chat_template **ret_templat
     return 0;
 }
 
-int chat_template_open_gguf(const struct gguf *file, const char *path,
-                            struct chat_template **ret_template, struct fault *fault)
+/* What stands in the place of the model's own template ("": nothing), whole or not at all. */
+static int open_instead(const char *path, struct chat_template **ret_template, struct fault *fault)
 {
     struct chat_template *template_ = NULL;
     int r =
@@ -375,6 +377,39 @@ int chat_template_open_gguf(const struct gguf *file, const char *path,
             r = fault_set(fault, template_->variants[i].fault.code, "%s: %s", path,
                           template_->variants[i].fault.message);
     }
+    if (r == 0)
+        *ret_template = template_;
+    else
+        chat_template_close(template_);
+    return r;
+}
+
+int chat_template_open_folder(const char *folder, const char *path,
+                              struct chat_template **ret_template, struct fault *fault)
+{
+    struct chat_template *template_ = NULL;
+    char config[PATH_ROOM];
+    int r = open_instead(path, &template_, fault);
+
+    if (r == 0 && *path)
+        r = join_path(config, folder, "tokenizer_config.json", fault);
+    if (r == 0)
+        r = *path ? read_config(template_, config, false, fault)
+                  : read_folder(template_, folder, fault);
+    if (r < 0) {
+        chat_template_close(template_);
+        return r;
+    }
+    *ret_template = template_;
+    return 0;
+}
+
+int chat_template_open_gguf(const struct gguf *file, const char *path,
+                            struct chat_template **ret_template, struct fault *fault)
+{
+    struct chat_template *template_ = NULL;
+    int r = open_instead(path, &template_, fault);
+
     if (r == 0 && file)
         r = read_gguf_tokens(template_, file, fault);
     if (r == 0 && file && !*path)

@@ -31,6 +31,9 @@ struct chat_template;
  * once. */
 int chat_template_open_gguf(const struct gguf *file, const char *path,
                             struct chat_template **ret_template, struct fault *fault);
+/* The same of a model's folder, in Hugging Face's layout. */
+int chat_template_open_folder(const char *folder, const char *path,
+                              struct chat_template **ret_template, struct fault *fault);
 /* A file or a model's folder; E_NOT_FOUND when it has no template. */
 int chat_template_open_path(const char *path, struct chat_template **ret_template,
                             struct fault *fault);

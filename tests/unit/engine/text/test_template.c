@@ -298,6 +298,34 @@ static void test_a_file_in_the_models_place(void **state)
 
 /* --- what a server asks ----------------------------------------------------------------------- */
 
+/* The folder's template, another one with the folder's tokens, and none at all. */
+static void test_a_folders_own_or_another(void **state)
+{
+    struct chat_template *template_ = NULL;
+    struct fault fault = {0};
+    char other[256];
+
+    (void)state;
+    snprintf(other, sizeof other, "%s/other.txt", folder);
+    write_file("other.txt", "other{{ bos_token }}");
+    assert_int_equal(chat_template_open_folder(folder, "", &template_, &fault), 0);
+    assert_int_equal(chat_template_check(template_, &fault), E_UNSUPPORTED);
+    chat_template_close(template_);
+    write_file("tokenizer_config.json",
+               "{\"bos_token\":\"<b>\",\"chat_template\":\"own{{ bos_token }}\"}");
+    assert_int_equal(chat_template_open_folder(folder, "", &template_, &fault), 0);
+    assert_renders(template_, "{\"messages\":[]}", "own<b>");
+    chat_template_close(template_);
+    assert_int_equal(chat_template_open_folder(folder, other, &template_, &fault), 0);
+    assert_renders(template_, "{\"messages\":[]}", "other<b>");
+    chat_template_close(template_);
+    template_ = NULL;
+    write_file("other.txt", "{% broken");
+    assert_true(chat_template_open_folder(folder, other, &template_, &fault) < 0);
+    assert_null(template_);
+    assert_non_null(strstr(fault.message, other));
+}
+
 static void test_traits(void **state)
 {
     static const struct {
@@ -376,6 +404,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folder, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_a_file_in_the_models_place, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(test_a_folders_own_or_another, make_folder, remove_folder),
         cmocka_unit_test(test_traits),
         cmocka_unit_test(test_failing_allocations),
     };
