@@ -79,7 +79,7 @@ static bool is_quantized(const struct quantize_tensor *tensor)
     static const char *const kept[] = {"_norm", "ffn_gate_inp", "position_embd", "token_types",
                                        "rope_", "ssm_conv1d",   "attn_sinks"};
 
-    if (tensor->dimension_count < 2 || tensor->part.rows < 2 || !has(tensor->name, ".weight"))
+    if (tensor->dimension_count < 2 || tensor->rows < 2 || !has(tensor->name, ".weight"))
         return false;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         if (has(tensor->name, kept[i]))
@@ -103,7 +103,7 @@ static void choose_type(struct work *work, struct quantize_tensor *tensor)
     enum dtype wanted = targets[work->options->type].type;
     bool head = is_named(tensor->name, work->list.tied ? "token_embd.weight" : "output.weight");
 
-    tensor->to = tensor->part.tables ? DT_F32 : tensor->part.type;
+    tensor->to = tensor->kept;
     if (!is_quantized(tensor))
         return;
     if (head && (wanted == DT_Q4_0 || wanted == DT_Q4_1 || wanted == DT_Q4_K))
@@ -123,18 +123,17 @@ static int list_tensors(struct work *work)
 {
     int r;
 
-    if (!checkpoint_gguf(work->checkpoint))
-        return fault_set(work->fault, E_UNSUPPORTED,
-                         "%s is a folder: only GGUF files can be quantized yet",
-                         checkpoint_path(work->checkpoint));
-    r = quantize_list_gguf(work->checkpoint, &work->list, &work->writer, work->fault);
+    if (checkpoint_gguf(work->checkpoint))
+        r = quantize_list_gguf(work->checkpoint, &work->list, &work->writer, work->fault);
+    else
+        r = quantize_list_folder(work->checkpoint, &work->list, &work->writer, work->fault);
     if (r < 0)
         return r;
     gguf_put_u32(&work->writer, "general.file_type", targets[work->options->type].file_type);
     gguf_put_u32(&work->writer, "general.quantization_version", QUANTIZATION_VERSION);
     for (uint32_t i = 0; i < work->list.count; i++) {
         struct quantize_tensor *tensor = &work->list.tensors[i];
-        uint64_t elements = (uint64_t)tensor->part.rows * tensor->columns;
+        uint64_t elements = (uint64_t)tensor->rows * tensor->columns;
         uint64_t row;
 
         choose_type(work, tensor);
@@ -165,25 +164,43 @@ struct making {
     atomic_bool misfit;
 };
 
+/* Where row `row` of the new tensor comes from: the part, and the row in it. */
+static const struct weight_part *source_of(const struct quantize_tensor *tensor, uint32_t *row)
+{
+    const struct weight_part *part = tensor->parts;
+    const struct quantize_turn *turn = tensor->turns;
+    uint32_t in_head;
+
+    for (; *row >= part->rows; part++, turn++)
+        *row -= part->rows;
+    if (turn->head_size == 0)
+        return part;
+    in_head = *row % turn->head_size;
+    if (in_head < turn->rope_size) /* 0 1 2 3 ... come from 0, half, 1, half + 1 ... */
+        *row += in_head / 2 + in_head % 2 * (turn->rope_size / 2) - in_head;
+    return part;
+}
+
 static void make_share(void *data, const struct pool_seat *seat)
 {
     struct making *making = data;
     const struct quantize_tensor *tensor = making->tensor;
     size_t row_bytes = dtype_bytes(tensor->to, tensor->columns);
-    float *row = making->work->rows + (size_t)seat->index * making->work->columns_max;
+    float *floats = making->work->rows + (size_t)seat->index * making->work->columns_max;
     uint64_t first, end;
 
     pool_share(seat, making->rows, 1, &first, &end);
     for (uint64_t i = first; i < end; i++) {
-        uint32_t number = making->first + (uint32_t)i;
+        uint32_t row = making->first + (uint32_t)i;
+        const struct weight_part *part = source_of(tensor, &row);
         uint8_t *to = making->work->piece + i * row_bytes;
 
-        if (tensor->to == tensor->part.type && !tensor->part.tables) {
-            weight_part_read(&tensor->part, tensor->columns, number, 1, tensor->to, to);
+        if (tensor->to == part->type && weight_part_plain(part)) {
+            weight_part_read(part, tensor->columns, row, 1, tensor->to, to);
             continue;
         }
-        weight_part_read(&tensor->part, tensor->columns, number, 1, DT_F32, row);
-        if (!quant_row(tensor->to, row, tensor->columns, to))
+        weight_part_read(part, tensor->columns, row, 1, DT_F32, floats);
+        if (!quant_row(tensor->to, floats, tensor->columns, to))
             atomic_store(&making->misfit, true);
     }
 }
@@ -226,8 +243,8 @@ static int write_tensor(struct work *work, const struct quantize_tensor *tensor)
     uint64_t padded = gguf_padded(tensor->bytes) - tensor->bytes;
     int r = 0;
 
-    for (uint32_t row = 0; row < tensor->part.rows && r == 0; row += together) {
-        uint32_t left = tensor->part.rows - row;
+    for (uint32_t row = 0; row < tensor->rows && r == 0; row += together) {
+        uint32_t left = tensor->rows - row;
         struct making making = {work, tensor, row, left < together ? left : together, false};
 
         pool_run(work->pool, make_share, &making);
@@ -289,6 +306,32 @@ static int check_target(const struct work *work)
     return 0;
 }
 
+/* What a folder's config says, a GGUF file says in other words, and some it cannot say. So the file
+ * is opened as anybody would, and must describe the same model. */
+static int read_back(const struct work *work)
+{
+    struct checkpoint *checkpoint = NULL;
+    struct model *model = NULL;
+    const char *what = NULL;
+    struct fault misfit = {0};
+    int r = checkpoint_open(work->partial, &checkpoint, &misfit);
+
+    if (r == 0)
+        r = model_open(checkpoint, &model, &misfit);
+    if (r < 0 && r != E_MEMORY)
+        r = fault_set(work->fault, E_UNSUPPORTED, "%.200s cannot be a GGUF file: %.250s",
+                      work->options->from, misfit.message);
+    if (r == 0)
+        what = quantize_difference(work->list.model, model);
+    if (what)
+        r = fault_set(work->fault, E_UNSUPPORTED,
+                      "%.200s cannot be a GGUF file: those of the architecture %s do not tell %s",
+                      work->options->from, model->architecture, what);
+    model_close(model);
+    checkpoint_close(checkpoint);
+    return r;
+}
+
 static int write_partial(struct work *work)
 {
     int r;
@@ -304,6 +347,8 @@ static int write_partial(struct work *work)
     r = write_file(work);
     if (close(work->fd) < 0 && r == 0)
         r = fault_errno(work->fault, "cannot write %.300s", work->partial);
+    if (r == 0 && work->list.model)
+        r = read_back(work);
     if (r == 0)
         r = check_target(work); /* somebody may have made it meanwhile */
     if (r == 0 && rename(work->partial, work->options->to) < 0)

@@ -3,7 +3,10 @@
  * Matrices become the wanted type; norms, biases, a mixture's router and other small things stay as
  * they are. Where a row is no whole number of blocks, the type is the next that fits: Q4_K becomes
  * Q5_0, Q6_K becomes Q8_0, and those of 32 become F16. With types of four bits the head (or the
- * embedding, where it is the head too) is Q6_K. So does llama.cpp. */
+ * embedding, where it is the head too) is Q6_K. So does llama.cpp.
+ *
+ * A GGUF file's keys are kept. A folder's are made of its config.json (quantize_list.h); that file
+ * is read back before it gets its name, and must describe the same model. */
 #ifndef WEFT_MODEL_QUANTIZE_H
 #define WEFT_MODEL_QUANTIZE_H
 

@@ -41,8 +41,10 @@ static int add(const struct checkpoint *checkpoint, const struct stored_tensor *
         return fault_set(fault, E_TOO_LARGE, "%s: the tensor %s is too large",
                          checkpoint_path(checkpoint), printed);
     to->columns = (uint32_t)tensor->dimensions[0];
-    to->part =
-        (struct weight_part){.type = tensor->type, .rows = (uint32_t)rows, .data = tensor->data};
+    to->rows = (uint32_t)rows;
+    to->kept = tensor->type;
+    to->parts[to->part_count++] =
+        (struct weight_part){.type = tensor->type, .rows = to->rows, .data = tensor->data};
     return 0;
 }
 
@@ -69,5 +71,7 @@ int quantize_list_gguf(const struct checkpoint *checkpoint, struct quantize_list
 void quantize_list_fini(struct quantize_list *list)
 {
     free(list->tensors);
+    free(list->names);
+    model_close(list->model);
     *list = (struct quantize_list){0};
 }

@@ -124,29 +124,34 @@ def checkpoint_folders():
     ]
 
 
+def check_greedy(server, golden, error_max, margin_min):
+    """Greedy continuations of token ids, up to the first step that is nearly a tie."""
+    for prompt, greedy in zip(golden["prompts"], golden["greedy"]):
+        body = {
+            "prompt": prompt["ids"],
+            "max_tokens": len(greedy["tokens"]),
+            "temperature": 0,
+            "logprobs": 1,
+            "ignore_eos": True,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+        }
+        status, _, data = server.post("/v1/completions", body)
+        assert status == 200, data
+        choice = json.loads(data)["choices"][0]
+        logprobs = choice["logprobs"]["token_logprobs"]
+        assert len(choice["token_ids"]) == len(logprobs) == len(greedy["tokens"])
+        for step, margin in enumerate(greedy["margins"]):
+            if margin < margin_min:
+                break
+            assert choice["token_ids"][step] == greedy["tokens"][step], f"step {step}"
+            error = abs(logprobs[step] - greedy["logprobs"][step])
+            assert error < error_max, f"step {step}"
+
+
 @pytest.mark.parametrize("folder", checkpoint_folders(), ids=lambda folder: folder.name)
 def test_folder_by_token_ids(folder):
     golden = json.loads((folder / "golden.json").read_text())
     options = ["--cpu-exact", "--max-context", "192", "--max-batch", "4"]
     with Weft(*options, model=folder, device="cpu") as server:
-        for prompt, greedy in zip(golden["prompts"], golden["greedy"]):
-            body = {
-                "prompt": prompt["ids"],
-                "max_tokens": len(greedy["tokens"]),
-                "temperature": 0,
-                "logprobs": 1,
-                "ignore_eos": True,
-                "return_token_ids": True,
-                "return_tokens_as_token_ids": True,
-            }
-            status, _, data = server.post("/v1/completions", body)
-            assert status == 200, data
-            choice = json.loads(data)["choices"][0]
-            logprobs = choice["logprobs"]["token_logprobs"]
-            assert len(choice["token_ids"]) == len(logprobs) == len(greedy["tokens"])
-            for step, margin in enumerate(greedy["margins"]):
-                if margin < EXACT_MARGIN:
-                    break
-                assert choice["token_ids"][step] == greedy["tokens"][step], f"step {step}"
-                error = abs(logprobs[step] - greedy["logprobs"][step])
-                assert error < EXACT_LOGPROB_ERROR, f"step {step}"
+        check_greedy(server, golden, EXACT_LOGPROB_ERROR, EXACT_MARGIN)
