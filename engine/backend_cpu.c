@@ -9,7 +9,6 @@
 
 #include "engine/cpu_internal.h"
 #include "engine/memory.h"
-#include "engine/model_plain.h"
 
 static enum precision precision_of(enum cpu_activations activations)
 {
@@ -94,8 +93,15 @@ static struct cpu_strides strides_of(const struct model *m)
         .qkv = padded_to_blocks(to_groups(q) + 2 * to_groups(kv)),
         .attention = padded_to_blocks(q),
         .ffn = padded_to_blocks(m->ffn_width),
+        .narrow = m->embedding_width == m->width ? 0 : padded_to_blocks(m->embedding_width),
         .logits = to_groups(m->vocabulary) + GROUP_ROWS,
     };
+}
+
+/* The longest row that goes into a product, but for down's. */
+static size_t input_width(const struct cpu_strides *strides)
+{
+    return larger(larger(strides->width, strides->attention), strides->narrow);
 }
 
 static struct activations place_activations(struct carve *carve, size_t rows, size_t columns,
@@ -122,7 +128,7 @@ static struct cpu_seat place_seat(const struct backend *b, struct carve *carve,
                                   const struct engine_limits *limits)
 {
     size_t tokens = (size_t)limits->batch.prefill_tokens + limits->batch.rows;
-    size_t input = larger(strides->width, strides->attention);
+    size_t input = input_width(strides);
     size_t padded = kv_shape_of(b, m).head_padded;
     size_t tile = larger(CPU_TILE_FLOATS, 2 * BLOCK_COLUMNS * tokens);
     struct cpu_seat seat = {
@@ -155,10 +161,12 @@ static void place(struct backend *b, struct carve *carve, const struct model *m,
     b->x = carve_take(carve, tokens * strides.width, sizeof(float));
     b->qkv = carve_take(carve, tokens * strides.qkv, sizeof(float));
     b->attention = carve_take(carve, tokens * strides.attention, sizeof(float));
-    b->rotary = carve_take(carve, tokens * 2 * m->ropes[0].size, sizeof(float));
+    if (cpu_defers_branches(m))
+        b->branch = carve_take(carve, tokens * strides.width, sizeof(float));
+    b->narrow = carve_take(carve, larger(tokens, HEAD_ROWS) * strides.narrow, sizeof(float));
+    b->rotary = carve_take(carve, tokens * m->rope_count * 2 * m->ropes[0].size, sizeof(float));
     b->logits = carve_take(carve, HEAD_ROWS * strides.logits, sizeof(float));
-    b->input =
-        place_activations(carve, tokens, larger(strides.width, strides.attention), b->precision);
+    b->input = place_activations(carve, tokens, input_width(&strides), b->precision);
     b->hidden = place_activations(carve, tokens, strides.ffn, b->precision);
     b->best = carve_take(carve, (size_t)HEAD_ROWS * threads, sizeof *b->best);
     seats = carve_take(carve, threads, sizeof *seats);
@@ -178,11 +186,26 @@ static size_t page_bytes(const struct backend *b, const struct model *m)
     return m->layer_count * m->kv_heads * kv_block_bytes(&shape);
 }
 
+static int check_model(const struct model *m, struct fault *fault)
+{
+    const char *what = NULL;
+
+    if (m->expert_count > 0)
+        what = "mixtures of experts";
+    if (m->attention != ATTENTION_HEADS || m->value_size != m->head_size)
+        what = "latent attention";
+    if (!what)
+        return 0;
+    return fault_set(fault, E_UNSUPPORTED,
+                     "the architecture %s needs %s, which are not computed on the CPU yet",
+                     m->architecture, what);
+}
+
 static int costs(struct backend *b, const struct model *model, const struct engine_limits *limits,
                  struct backend_costs *ret_costs, struct fault *fault)
 {
     struct carve carve = {0};
-    int r = model_check_plain(model, "on the CPU", fault);
+    int r = check_model(model, fault);
 
     if (r < 0)
         return r;

@@ -35,24 +35,35 @@ void region_close(struct region *region);
 
 /* A weight's parts, each padded to whole groups of 16 outputs. */
 struct cpu_matrix {
-    uint32_t part_count;
-    uint32_t groups; /* of all parts */
+    uint32_t part_count; /* 0: the model has no such weight */
+    uint32_t groups;     /* of all parts */
     struct packed parts[WEIGHT_PARTS_MAX];
+    const float *bias; /* by padded output; NULL: none */
+};
+
+/* Padded with zeros like all rows; gain NULL: no norm. */
+struct cpu_norm {
+    const float *gain;
+    const float *bias; /* NULL: none */
 };
 
 struct cpu_layer {
     struct cpu_matrix qkv;
     struct cpu_matrix out;
     /* Gate and up for the same 32 outputs lie together: two groups of gate, two of up. When their
-     * formats allow it they are one matrix (up.groups == 0), else two. */
+     * formats allow it they are one matrix (up.groups == 0), else two. Without a gate, up alone is
+     * `gate`. */
     struct packed gate;
     struct packed up;
+    const float *gate_up_bias; /* [2][padded ffn]: gate's, up's; without a gate [padded ffn] */
     struct cpu_matrix down;
-    const float *attention_norm; /* padded with zeros like all rows */
-    const float *ffn_norm;
-    const float *qkv_bias; /* by padded output; NULL: none */
-    const float *q_norm;   /* NULL: none */
+    struct cpu_norm attention_norm;
+    struct cpu_norm post_attention_norm;
+    struct cpu_norm ffn_norm;
+    struct cpu_norm post_ffn_norm;
+    const float *q_norm; /* shaped as the model's qk_norm says; NULL: none */
     const float *k_norm;
+    const float *sinks; /* [heads]; NULL: none */
 };
 
 struct cpu_weights {
@@ -61,7 +72,11 @@ struct cpu_weights {
     uint32_t layer_count;
     struct cpu_matrix head;
     struct packed embedding; /* rows to look up: the head's memory where the two are tied */
-    const float *final_norm;
+    struct packed positions; /* rows to look up; groups == 0: none */
+    struct cpu_matrix embedding_in;
+    struct cpu_matrix embedding_out;
+    struct cpu_norm embedding_norm;
+    struct cpu_norm final_norm;
 };
 
 uint64_t cpu_weights_bytes(const struct model *model);
@@ -90,6 +105,7 @@ struct cpu_strides {
     size_t qkv;
     size_t attention; /* heads x head_size */
     size_t ffn;
+    size_t narrow; /* embedding_width, where that is not the width; else 0 */
     size_t logits; /* padded by a line more: rows do not meet in the cache */
 };
 
@@ -109,13 +125,15 @@ struct backend {
     uint32_t vocabulary;
     uint32_t end_count;
     const int32_t *end_tokens;
-    struct region kv;          /* [layer][page][kv head] blocks */
-    struct region activation;  /* everything below */
-    float *x;                  /* [tokens][width]: the residual stream */
-    float *qkv;                /* [tokens][qkv] */
-    float *attention;          /* [tokens][attention] */
-    float *rotary;             /* [tokens][2][rope_size]: cosines, sines */
-    float *logits;             /* [HEAD_ROWS][logits] */
+    struct region kv;         /* [layer][page][kv head] blocks */
+    struct region activation; /* everything below */
+    float *x;                 /* [tokens][width]: the residual stream */
+    float *qkv;               /* [tokens][qkv] */
+    float *attention;         /* [tokens][attention] */
+    float *branch; /* [tokens][width]: what a branch adds, where it is not added at once */
+    float *narrow; /* [tokens or HEAD_ROWS][narrow] */
+    float *rotary; /* [tokens][ropes][2][rope size]: cosines, sines */
+    float *logits; /* [HEAD_ROWS][logits] */
     struct activations input;  /* of every product but down's */
     struct activations hidden; /* of down's */
     struct cpu_seat *seats;
@@ -143,6 +161,13 @@ void cpu_head(struct backend *backend);
 /* Logits of the outputs from `first` on, at most HEAD_ROWS. */
 void cpu_head_chunk(struct backend *backend, uint32_t first);
 int cpu_sample(struct backend *backend, struct request_table *table, struct step *step);
+
+/* Is something done to what a branch gives before it is added to the residual stream? */
+static inline bool cpu_defers_branches(const struct model *m)
+{
+    return m->residual_scale != 1 || m->layers[0].post_attention_norm.rows ||
+           m->layers[0].post_ffn_norm.rows;
+}
 
 static inline size_t padded_to_blocks(size_t count)
 {

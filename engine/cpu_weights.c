@@ -141,7 +141,44 @@ static struct packed place_part(struct loader *loader, const struct weight_part 
     return packed;
 }
 
-static struct cpu_matrix place_matrix(struct loader *loader, const struct weight *weight)
+/* Float vectors: norms, and biases by padded part. NULL: the model has none. */
+static const float *place_vector(struct loader *loader, const struct weight *weight, uint32_t each)
+{
+    size_t room = 0, at = 0;
+    float *to;
+
+    if (!weight || weight->rows == 0)
+        return NULL;
+    for (uint32_t i = 0; i < weight->part_count; i++) {
+        size_t count = (size_t)weight->parts[i].rows * weight->columns;
+
+        room += (count + each - 1) / each * each;
+        weight_list_add(loader->list, &weight->parts[i], weight->columns);
+    }
+    /* A block more: gains of one head are read in whole blocks. */
+    to = carve_take(&loader->carve, padded_to_blocks(room) + BLOCK_COLUMNS, sizeof *to);
+    for (uint32_t i = 0; i < weight->part_count && to; i++) {
+        size_t count = (size_t)weight->parts[i].rows * weight->columns;
+
+        weight_part_read(&weight->parts[i], weight->columns, 0, weight->parts[i].rows, DT_F32,
+                         to + at);
+        report(loader, dtype_bytes(weight->parts[i].type, count));
+        at += (count + each - 1) / each * each;
+    }
+    return to;
+}
+
+static struct cpu_norm place_norm(struct loader *loader, const struct weight *gain,
+                                  const struct weight *bias)
+{
+    struct cpu_norm norm = {.gain = place_vector(loader, gain, 1)};
+
+    norm.bias = place_vector(loader, bias, 1);
+    return norm;
+}
+
+static struct cpu_matrix place_matrix(struct loader *loader, const struct weight *weight,
+                                      const struct weight *bias)
 {
     struct cpu_matrix matrix = {.part_count = weight->part_count};
 
@@ -149,21 +186,25 @@ static struct cpu_matrix place_matrix(struct loader *loader, const struct weight
         matrix.parts[i] = place_part(loader, &weight->parts[i], weight->columns);
         matrix.groups += matrix.parts[i].groups;
     }
+    matrix.bias = place_vector(loader, bias, GROUP_ROWS);
     return matrix;
 }
 
 /* Gate and up of one format become one matrix: 32 outputs of gate, the same 32 of up, and so on. */
-static void place_gate_up(struct loader *loader, const struct weight *weight,
-                          struct cpu_layer *layer)
+static void place_gate_up(struct loader *loader, const struct ffn *ffn, struct cpu_layer *layer)
 {
+    const struct weight *weight = &ffn->gate_up;
     const struct weight_part *gate = &weight->parts[0], *up = &weight->parts[1];
     struct packed one = packed_shape(gate->type, gate->rows, weight->columns);
     uint32_t groups = (one.groups + 1) / GROUPS_PER_BLOCK * GROUPS_PER_BLOCK;
     uint8_t *to;
 
-    if (gate->type != up->type || one.pack == PACK_RAW) {
+    layer->gate_up_bias = place_vector(loader, &ffn->gate_up_bias, BLOCK_COLUMNS);
+    if (weight->part_count == 1 || gate->type != up->type || one.pack == PACK_RAW) {
         layer->gate = place_part(loader, gate, weight->columns);
-        layer->up = place_part(loader, up, weight->columns);
+        layer->up = (struct packed){0};
+        if (weight->part_count > 1)
+            layer->up = place_part(loader, up, weight->columns);
         return;
     }
     weight_list_add(loader->list, gate, weight->columns);
@@ -178,32 +219,6 @@ static void place_gate_up(struct loader *loader, const struct weight *weight,
     layer->gate.groups = 2 * groups;
     layer->gate.data = to;
     layer->up = (struct packed){0};
-}
-
-/* Float vectors: norms, and biases by padded part. */
-static const float *place_vector(struct loader *loader, const struct weight *weight, uint32_t each)
-{
-    size_t room = 0, at = 0;
-    float *to;
-
-    if (weight->rows == 0)
-        return NULL;
-    for (uint32_t i = 0; i < weight->part_count; i++) {
-        size_t count = (size_t)weight->parts[i].rows * weight->columns;
-
-        room += (count + each - 1) / each * each;
-        weight_list_add(loader->list, &weight->parts[i], weight->columns);
-    }
-    to = carve_take(&loader->carve, padded_to_blocks(room), sizeof *to);
-    for (uint32_t i = 0; i < weight->part_count && to; i++) {
-        size_t count = (size_t)weight->parts[i].rows * weight->columns;
-
-        weight_part_read(&weight->parts[i], weight->columns, 0, weight->parts[i].rows, DT_F32,
-                         to + at);
-        report(loader, dtype_bytes(weight->parts[i].type, count));
-        at += (count + each - 1) / each * each;
-    }
-    return to;
 }
 
 struct copying {
@@ -223,57 +238,69 @@ static void copy_share(void *data, const struct pool_seat *seat)
                      copying->to + first * dtype_bytes(part->type, copying->columns));
 }
 
-/* The head's rows serve look-ups too where they are the embedding; other embeddings are copied as
- * they are, so that the file need not stay in memory. */
-static void place_embedding(struct loader *loader, const struct model *model)
+/* Rows to look up, copied as they are, so that the file need not stay in memory. */
+static struct packed place_rows(struct loader *loader, const struct weight *weight)
 {
-    const struct weight_part *part = &model->embedding.parts[0];
-    struct packed *embedding = &loader->weights->embedding;
-    size_t bytes = part->rows * dtype_bytes(part->type, model->embedding.columns);
+    const struct weight_part *part = &weight->parts[0];
+    size_t bytes = part->rows * dtype_bytes(part->type, weight->columns);
+    struct packed rows;
     uint8_t *to;
 
-    if (weight_part_same(&model->head.parts[0], part)) {
-        *embedding = loader->weights->head.parts[0];
-        return;
-    }
-    *embedding = packed_shape(part->type, part->rows, model->embedding.columns);
-    embedding->pack = PACK_RAW;
-    if (part->tables) { /* a plain copy would not do */
-        *embedding = place_part(loader, part, model->embedding.columns);
-        return;
-    }
-    weight_list_add(loader->list, part, model->embedding.columns);
+    if (weight->rows == 0)
+        return (struct packed){0};
+    if (part->tables) /* a plain copy would not do */
+        return place_part(loader, part, weight->columns);
+    rows = packed_shape(part->type, part->rows, weight->columns);
+    rows.pack = PACK_RAW;
+    weight_list_add(loader->list, part, weight->columns);
     to = carve_take(&loader->carve, bytes, 1);
     if (to) {
-        struct copying copying = {part, model->embedding.columns, to};
+        struct copying copying = {part, weight->columns, to};
 
         pool_run(loader->pool, copy_share, &copying);
         report(loader, bytes);
     }
-    embedding->data = to;
+    rows.data = to;
+    return rows;
+}
+
+static void place_layer(struct loader *loader, const struct layer *from, struct cpu_layer *to)
+{
+    to->attention_norm = place_norm(loader, &from->attention_norm, &from->attention_norm_bias);
+    to->qkv = place_matrix(loader, &from->qkv, &from->qkv_bias);
+    to->q_norm = place_vector(loader, &from->q_norm, 1);
+    to->k_norm = place_vector(loader, &from->k_norm, 1);
+    to->sinks = place_vector(loader, &from->sinks, 1);
+    to->out = place_matrix(loader, &from->attention_out, &from->attention_out_bias);
+    to->post_attention_norm =
+        place_norm(loader, &from->post_attention_norm, &from->post_attention_norm_bias);
+    to->ffn_norm = place_norm(loader, &from->ffn_norm, &from->ffn_norm_bias);
+    place_gate_up(loader, &from->ffn, to);
+    to->down = place_matrix(loader, &from->ffn.down, &from->ffn.down_bias);
+    to->post_ffn_norm = place_norm(loader, &from->post_ffn_norm, &from->post_ffn_norm_bias);
 }
 
 static void walk(struct loader *loader, const struct model *model)
 {
     struct cpu_weights *weights = loader->weights;
 
+    weights->embedding_in = place_matrix(loader, &model->embedding_in, NULL);
+    weights->embedding_norm =
+        place_norm(loader, &model->embedding_norm, &model->embedding_norm_bias);
+    weights->positions = place_rows(loader, &model->positions);
     for (uint32_t i = 0; i < model->layer_count; i++) {
-        const struct layer *from = &model->layers[i];
-        struct cpu_layer scratch, *to = weights->layers ? &weights->layers[i] : &scratch;
+        struct cpu_layer scratch;
 
-        to->attention_norm = place_vector(loader, &from->attention_norm, 1);
-        to->qkv = place_matrix(loader, &from->qkv);
-        to->qkv_bias = place_vector(loader, &from->qkv_bias, GROUP_ROWS);
-        to->q_norm = place_vector(loader, &from->q_norm, 1);
-        to->k_norm = place_vector(loader, &from->k_norm, 1);
-        to->out = place_matrix(loader, &from->attention_out);
-        to->ffn_norm = place_vector(loader, &from->ffn_norm, 1);
-        place_gate_up(loader, &from->ffn.gate_up, to);
-        to->down = place_matrix(loader, &from->ffn.down);
+        place_layer(loader, &model->layers[i], weights->layers ? &weights->layers[i] : &scratch);
     }
-    weights->final_norm = place_vector(loader, &model->final_norm, 1);
-    weights->head = place_matrix(loader, &model->head);
-    place_embedding(loader, model);
+    weights->final_norm = place_norm(loader, &model->final_norm, &model->final_norm_bias);
+    weights->embedding_out = place_matrix(loader, &model->embedding_out, NULL);
+    weights->head = place_matrix(loader, &model->head, &model->head_bias);
+    /* The head's rows serve look-ups too where they are the embedding. */
+    if (weight_part_same(&model->head.parts[0], &model->embedding.parts[0]))
+        weights->embedding = weights->head.parts[0];
+    else
+        weights->embedding = place_rows(loader, &model->embedding);
 }
 
 static uint64_t count_bytes(const struct model *model, struct weight_list *list)
@@ -293,7 +320,8 @@ uint64_t cpu_weights_bytes(const struct model *model)
 /* Room for rows that do not lie in a file as they are needed. */
 static int open_rows(struct loader *loader, const struct model *model, struct fault *fault)
 {
-    const uint32_t columns[] = {model->width, model->heads * model->head_size, model->ffn_width};
+    const uint32_t columns[] = {model->width, model->heads * model->head_size, model->ffn_width,
+                                model->embedding_width};
     size_t bytes;
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {

@@ -11,8 +11,12 @@ void forward_layers(const struct backend_ops *ops, struct backend *backend,
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         ops->attention_in(backend, layer);
         ops->attention(backend, layer);
+        /* Parallel branches read the same x, so neither may change it before the other has read. */
+        if (model->parallel)
+            ops->mlp(backend, layer);
         ops->attention_out(backend, layer);
-        ops->mlp(backend, layer);
+        if (!model->parallel)
+            ops->mlp(backend, layer);
     }
     ops->head(backend);
 }

@@ -170,9 +170,12 @@ static int read_falcon(struct hf_reading *reading)
     if (!grouped)
         kv_heads = multi_query ? 1 : plan->sizes.heads;
     plan->sizes.kv_heads = (uint32_t)kv_heads;
-    if (alibi) { /* divided by the root of the head's size together with the scores */
+    /* ALiBi is divided by the root of the head's size together with the scores. Transformers'
+     * plain ("eager") attention adds it there and once more with the causal mask; its other kinds
+     * add it once. The references that we are compared with come from the plain one. */
+    if (alibi) {
         plan->sizes.rope_count = 0;
-        plan->alibi_scale = plan->sizes.attention_scale;
+        plan->alibi_scale = 2.0f * plan->sizes.attention_scale;
     }
     r = read_parallel(reading, "parallel_attn", true);
     if (grouped)

@@ -14,6 +14,7 @@
 
 #include "config/base/fault.h"
 #include "engine/checkpoint.h"
+#include "kernels/activation.h"
 #include "kernels/quant_tables.h"
 #include "kernels/random_weight.h"
 
@@ -73,15 +74,6 @@ enum qk_norm {
     QK_NORM_HEAD,  /* each head by itself, one gain for all: q_norm, k_norm [1][head_size] */
     QK_NORM_HEADS, /* each head by itself with a gain of its own: [1][heads x head_size] */
     QK_NORM_WIDE,  /* all heads together: [1][heads x head_size] */
-};
-enum activation {
-    ACTIVATION_SILU,
-    ACTIVATION_GELU,       /* by the error function */
-    ACTIVATION_GELU_TANH,  /* gelu_new, gelu_pytorch_tanh, gelu_fast */
-    ACTIVATION_GELU_QUICK, /* x / (1 + exp(-1.702 x)) */
-    ACTIVATION_RELU,
-    ACTIVATION_SWIGLU_OAI, /* GPT-OSS: clamped by activation_limit, x / (1 + exp(-1.702 x)) */
-    ACTIVATION_COUNT,
 };
 enum attention_kind {
     ATTENTION_HEADS,  /* q, k and v of the input */

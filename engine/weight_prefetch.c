@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "engine/weight_part.h"
 #include "kernels/quant_tables.h"
 
 enum { STEP_BYTES = 2 << 20, ROOM_FIRST = 256 };
@@ -26,6 +27,9 @@ void weight_list_add(struct weight_list *list, const struct weight_part *part, u
 
     /* Parts of one tensor with tables share it; it is read where the first of them is. */
     if (!list || !part->data || (tables && part->first_row > 0))
+        return;
+    /* Scattered parts are asked for when they are touched. */
+    if (!tables && !weight_part_plain(part))
         return;
     if (list->count == list->room) {
         uint32_t room = list->room ? 2 * list->room : ROOM_FIRST;

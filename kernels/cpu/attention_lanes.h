@@ -10,7 +10,8 @@
  *               times the token's value scale
  *     sums[row][dimension] += values[token][dimension] weights[row][token]   tokens in order
  *
- * Each row's operations and their order depend on that row's length alone, never on its
+ * Chunks that no row's window reaches are left out; in the others what a row does not see has no
+ * weight. Each row's operations and their order depend on that row's length alone, never on its
  * neighbours, so a token's result has the same bits in a prefill chunk and in a decode step. */
 #ifndef WEFT_CPU_ATTENTION_LANES_H
 #define WEFT_CPU_ATTENTION_LANES_H
@@ -36,11 +37,19 @@ struct attend_state {
     const struct attend *attend;
     const struct kernel_scratch *scratch;
     uint32_t count;
+    bool adjusts; /* scores are not used as they are */
     size_t block_bytes;
-    uint32_t lengths[ATTEND_ROWS_MAX]; /* tokens that each row sees */
+    uint32_t lengths[ATTEND_ROWS_MAX]; /* tokens up to each row's own */
+    uint32_t firsts[ATTEND_ROWS_MAX];  /* the first one that it sees */
+    uint32_t heads[ATTEND_ROWS_MAX];   /* its query head */
     float largest[ATTEND_ROWS_MAX];
     floats16 totals[ATTEND_ROWS_MAX];
 };
+
+static const float lane_numbers[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* Finite, so that differences of scores are numbers. */
+#define HIDDEN_SCORE -1e30f
 
 static const uint8_t *block_of(const struct attend_state *s, uint32_t page)
 {
@@ -108,6 +117,33 @@ INLINE void score_range(const struct attend_state *s, uint32_t page, uint32_t en
         score_pages(s, page, row, rows, 1, f32);
 }
 
+/* What the family does to scores of tokens chunk .. chunk + seen - 1 before they become weights;
+ * those before the row's window end below all others. Whole vectors: what is behind `seen` may be
+ * anything. */
+static void adjust_row(const struct attend_state *s, uint32_t row, uint32_t chunk, uint32_t seen)
+{
+    const struct attend *attend = s->attend;
+    float *scores = s->scratch->scores + row * SCORES_STRIDE;
+    uint32_t hidden = s->firsts[row] > chunk ? s->firsts[row] - chunk : 0;
+
+    for (uint32_t i = 0; i < seen; i += LANES) {
+        floats16 a = lanes_load(scores + i);
+
+        if (attend->softcap > 0) {
+            a = lanes_tanh(lanes_mul(a, lanes_set(1.0f / attend->softcap)));
+            a = lanes_mul(a, lanes_set(attend->softcap));
+        }
+        if (attend->slopes)
+            a = lanes_fma(lanes_add(lanes_set((float)(chunk + i)), lanes_load(lane_numbers)),
+                          lanes_set(attend->slopes[s->heads[row]]), a);
+        if (i + LANES <= hidden)
+            a = lanes_set(HIDDEN_SCORE);
+        else if (i < hidden)
+            a = lanes_first(lanes_set(HIDDEN_SCORE), hidden - i, a);
+        lanes_store(scores + i, a);
+    }
+}
+
 /* --- weights ---------------------------------------------------------------------------------- */
 
 /* Turns the row's scores of the chunk into weights and moves its running maximum and total on;
@@ -123,6 +159,10 @@ static float weigh_row(struct attend_state *s, uint32_t row, uint32_t chunk, uin
     float largest, factor[LANES];
 
     seen = seen < tokens ? seen : tokens;
+    if (chunk + seen <= s->firsts[row])
+        seen = 0;
+    else if (s->adjusts)
+        adjust_row(s, row, chunk, seen);
     whole = seen / LANES * LANES;
     for (i = 0; i < whole; i += LANES)
         most = lanes_max(lanes_load(scores + i), most);
@@ -266,11 +306,24 @@ static void attend_chunk(struct attend_state *s, uint32_t chunk, uint32_t tokens
         shape_for(s->count - row)->sum(s, chunk, tokens, row, shrink);
 }
 
+/* What the row's sums are multiplied with: one over the weights' total, a sink's share in it. */
+static float normaliser(const struct attend_state *s, uint32_t row)
+{
+    float total = lanes_sum(s->totals[row]), sink, largest;
+
+    if (!s->attend->sinks)
+        return 1.0f / total;
+    sink = s->attend->sinks[s->heads[row]];
+    largest = fmaxf(sink, s->largest[row]);
+    return expf(s->largest[row] - largest) /
+           (total * expf(s->largest[row] - largest) + expf(sink - largest));
+}
+
 static void write_row(const struct attend_state *s, uint32_t row, float *out)
 {
     const struct kv_shape *shape = s->attend->shape;
     float *sums = s->scratch->sums + row * shape->head_padded;
-    floats16 inverse = lanes_set(1.0f / lanes_sum(s->totals[row]));
+    floats16 inverse = lanes_set(normaliser(s, row));
 
     for (uint32_t d = 0; d < shape->head_padded; d += LANES)
         lanes_store(sums + d, lanes_mul(lanes_load(sums + d), inverse));
@@ -281,8 +334,13 @@ static void attend_lanes(const struct attend *a, uint32_t first, uint32_t count,
                          const struct kernel_scratch *scratch)
 {
     struct attend_state s = {
-        .attend = a, .scratch = scratch, .count = count, .block_bytes = kv_block_bytes(a->shape)};
-    uint32_t longest = a->position + (first + count - 1) / a->group + 1;
+        .attend = a,
+        .scratch = scratch,
+        .count = count,
+        .adjusts = a->window > 0 || a->softcap > 0 || a->slopes,
+        .block_bytes = kv_block_bytes(a->shape),
+    };
+    uint32_t longest = a->position + (first + count - 1) / a->group + 1, start;
 
     memset(scratch->sums, 0, count * a->shape->head_padded * sizeof(float));
     for (uint32_t row = 0; row < count; row++) {
@@ -292,11 +350,15 @@ static void attend_lanes(const struct attend *a, uint32_t first, uint32_t count,
 
         for (uint32_t d = 0; d < a->shape->head_size; d++)
             scratch->queries[d * ATTEND_ROWS_MAX + row] = query[d];
+        s.heads[row] = (uint32_t)head;
         s.lengths[row] = a->position + token + 1;
+        s.firsts[row] =
+            a->window > 0 && s.lengths[row] > a->window ? s.lengths[row] - a->window : 0;
         s.largest[row] = -INFINITY;
         s.totals[row] = lanes_zero();
     }
-    for (uint32_t chunk = 0; chunk < longest; chunk += ATTEND_CHUNK)
+    start = s.firsts[0] / ATTEND_CHUNK * ATTEND_CHUNK; /* the first row's window is the earliest */
+    for (uint32_t chunk = start; chunk < longest; chunk += ATTEND_CHUNK)
         attend_chunk(&s, chunk, longest - chunk < ATTEND_CHUNK ? longest - chunk : ATTEND_CHUNK);
     for (uint32_t row = 0; row < count; row++) {
         uint32_t token = (first + row) / a->group;

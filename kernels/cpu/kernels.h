@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/activation.h"
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/packed.h"
@@ -72,12 +73,27 @@ struct attend {
     size_t query_stride;  /* floats from token to token */
     float *out;           /* the same shape as the queries */
     size_t out_stride;
+    uint32_t window;     /* a token sees itself and the window - 1 before it; 0: all */
+    float softcap;       /* c: scores become c tanh(score / c); 0: none */
+    const float *slopes; /* score += slopes[query head] x the key's position; NULL: none */
+    const float *sinks;  /* a score for each query head that takes its share of the weights and adds
+                            nothing; NULL: none */
+};
+
+/* out = (x - mean) / sqrt(variance + epsilon) x gain + bias; not centred: without the mean and the
+ * bias, by the mean of squares. */
+struct norm {
+    bool centred;
+    uint32_t columns;
+    float epsilon;
+    const float *gain;
+    const float *bias; /* NULL: none */
 };
 
 /* Rotary tables of one token: out[i] = x[i] cosines[i] + x[partner of i] sines[i], the partner's
  * sign in sines. */
 struct rotary {
-    uint32_t size; /* dimensions that rotate, even */
+    uint32_t size; /* dimensions that rotate, even; may be 0 */
     bool halves;   /* partner at distance size / 2; else the neighbour */
     const float *cosines;
     const float *sines;
@@ -97,10 +113,14 @@ struct cpu_kernels {
                     const struct activations *x, float *y, size_t stride, bool add,
                     const struct kernel_scratch *scratch);
 
-    /* out = x / rms(x) x gamma over `columns` values, computed on the padded row. */
-    void (*norm)(const float *x, const float *gamma, uint32_t columns, float epsilon, float *out);
-    /* out[i] = gate[i] / (1 + exp(-gate[i])) x up[i], 32 values. */
-    void (*swiglu)(const float *gate, const float *up, float *out);
+    /* Over norm->columns values; the padding of `out` becomes zeros. out may be x. */
+    void (*norm)(const struct norm *norm, const float *x, float *out);
+    /* out[i] = activation(gate[i]) x up[i], 32 values; up NULL: without it. `limit` is
+     * ACTIVATION_SWIGLU_OAI's. */
+    void (*activate)(enum activation activation, const float *gate, const float *up, float limit,
+                     float *out);
+    /* c tanh(x / c) in place, whole vectors of 16. */
+    void (*softcap)(float *values, uint32_t count, float cap);
     /* One head in place; then every value x scale. */
     void (*rotate)(float *head, uint32_t head_size, const struct rotary *rotary, float scale);
     void (*kv_write)(const struct kv_shape *shape, uint8_t *block, uint32_t token, const float *key,

@@ -284,4 +284,37 @@ INLINE floats16 lanes_exp(floats16 x)
     return lanes_scale(sum, n);
 }
 
+/* x / (1 + exp(-s x)) for finite x. */
+INLINE floats16 lanes_gated(floats16 x, float s)
+{
+    floats16 e = lanes_exp(lanes_min(lanes_mul(x, lanes_set(-s)), lanes_set(88.0f)));
+
+    return lanes_div(x, lanes_add(lanes_set(1.0f), e));
+}
+
+/* Absolute error below 2e-7: 1 - 2 / (1 + exp(2 x)). */
+INLINE floats16 lanes_tanh(floats16 x)
+{
+    floats16 e = lanes_exp(lanes_min(lanes_add(x, x), lanes_set(80.0f)));
+
+    return lanes_sub(lanes_set(1.0f), lanes_div(lanes_set(2.0f), lanes_add(lanes_set(1.0f), e)));
+}
+
+/* Absolute error below 3e-7. Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26:
+ * erf(x) = 1 - (a1 t + ... + a5 t^5) exp(-x^2) for x >= 0, t = 1 / (1 + p x); erf(-x) = -erf(x). */
+INLINE floats16 lanes_erf(floats16 x)
+{
+    floats16 one = lanes_set(1.0f), a = lanes_abs(x);
+    floats16 t = lanes_div(one, lanes_fma(a, lanes_set(0.3275911f), one));
+    floats16 sum = lanes_fma(lanes_set(1.061405429f), t, lanes_set(-1.453152027f));
+    floats16 e = lanes_exp(lanes_mul(lanes_sub(lanes_zero(), a), a)), result;
+
+    sum = lanes_fma(sum, t, lanes_set(1.421413741f));
+    sum = lanes_fma(sum, t, lanes_set(-0.284496736f));
+    sum = lanes_fma(sum, t, lanes_set(0.254829592f));
+    result = lanes_sub(one, lanes_mul(lanes_mul(sum, t), e));
+    /* The sign of x; 0 / tiny is 0, where the result is nearly 0 too. */
+    return lanes_mul(result, lanes_div(x, lanes_max(a, lanes_set(1e-30f))));
+}
+
 #endif

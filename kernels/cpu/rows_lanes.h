@@ -9,36 +9,123 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/lanes.h"
 
-static void norm_lanes(const float *x, const float *gamma, uint32_t columns, float epsilon,
-                       float *out)
+/* Vector i of a row of `columns` values less `mean`, zeros beyond its end. */
+INLINE floats16 centred_at(const float *x, uint32_t i, uint32_t columns, floats16 mean)
 {
+    floats16 a = lanes_sub(lanes_load(x + i), mean);
+
+    return columns - i < LANES ? lanes_first(a, columns - i, lanes_zero()) : a;
+}
+
+/* The mean of a row whose padding is zero. */
+static float mean_lanes(const float *x, uint32_t columns)
+{
+    floats16 sum[2] = {lanes_zero(), lanes_zero()};
+
+    for (uint32_t i = 0; i < columns; i += 2 * LANES) {
+        sum[0] = lanes_add(sum[0], lanes_load(x + i));
+        sum[1] = lanes_add(sum[1], lanes_load(x + i + LANES));
+    }
+    return lanes_sum(lanes_add(sum[0], sum[1])) / (float)columns;
+}
+
+static void zero_padding(uint32_t columns, float *out)
+{
+    if (columns % (2 * LANES) > 0 && columns % (2 * LANES) <= LANES)
+        lanes_store(out + columns / (2 * LANES) * (2 * LANES) + LANES, lanes_zero());
+}
+
+static void layer_norm_lanes(const struct norm *norm, const float *x, float *out)
+{
+    uint32_t columns = norm->columns;
+    floats16 mean = lanes_set(mean_lanes(x, columns)), sum = lanes_zero(), inverse;
+
+    for (uint32_t i = 0; i < columns; i += LANES) {
+        floats16 a = centred_at(x, i, columns, mean);
+
+        sum = lanes_fma(a, a, sum);
+    }
+    inverse = lanes_set(1.0f / sqrtf(lanes_sum(sum) / (float)columns + norm->epsilon));
+    for (uint32_t i = 0; i < columns; i += LANES) {
+        floats16 a = lanes_mul(centred_at(x, i, columns, mean), inverse);
+
+        a = lanes_mul(a, lanes_load(norm->gain + i));
+        lanes_store(out + i, norm->bias ? lanes_add(a, lanes_load(norm->bias + i)) : a);
+    }
+    zero_padding(columns, out);
+}
+
+static void norm_lanes(const struct norm *norm, const float *x, float *out)
+{
+    uint32_t columns = norm->columns;
     floats16 sum[2] = {lanes_zero(), lanes_zero()};
     floats16 inverse;
 
+    if (norm->centred) {
+        layer_norm_lanes(norm, x, out);
+        return;
+    }
     for (uint32_t i = 0; i < columns; i += 2 * LANES) {
         floats16 a = lanes_load(x + i), b = lanes_load(x + i + LANES);
 
         sum[0] = lanes_fma(a, a, sum[0]);
         sum[1] = lanes_fma(b, b, sum[1]);
     }
-    inverse =
-        lanes_set(1.0f / sqrtf(lanes_sum(lanes_add(sum[0], sum[1])) / (float)columns + epsilon));
+    inverse = lanes_set(
+        1.0f / sqrtf(lanes_sum(lanes_add(sum[0], sum[1])) / (float)columns + norm->epsilon));
     for (uint32_t i = 0; i < columns; i += LANES)
         lanes_store(out + i,
-                    lanes_mul(lanes_mul(lanes_load(x + i), inverse), lanes_load(gamma + i)));
-    if (columns % (2 * LANES) > 0 && columns % (2 * LANES) <= LANES)
-        lanes_store(out + columns / (2 * LANES) * (2 * LANES) + LANES, lanes_zero());
+                    lanes_mul(lanes_mul(lanes_load(x + i), inverse), lanes_load(norm->gain + i)));
+    zero_padding(columns, out);
 }
 
-static void swiglu_lanes(const float *gate, const float *up, float *out)
-{
-    for (int i = 0; i < BLOCK_COLUMNS; i += LANES) {
-        floats16 g = lanes_load(gate + i);
-        floats16 e = lanes_exp(lanes_min(lanes_sub(lanes_zero(), g), lanes_set(88.0f)));
-        floats16 sigmoid_g = lanes_div(g, lanes_add(lanes_set(1.0f), e));
+/* --- activations ------------------------------------------------------------------------------ */
 
-        lanes_store(out + i, lanes_mul(sigmoid_g, lanes_load(up + i)));
+INLINE floats16 activation_lanes(enum activation activation, floats16 x)
+{
+    floats16 half = lanes_mul(x, lanes_set(0.5f)), cube;
+
+    switch (activation) {
+    case ACTIVATION_GELU:
+        return lanes_fma(half, lanes_erf(lanes_mul(x, lanes_set(0.70710678f))), half);
+    case ACTIVATION_GELU_TANH:
+        cube = lanes_mul(lanes_mul(x, x), lanes_mul(x, lanes_set(0.044715f)));
+        return lanes_fma(half, lanes_tanh(lanes_mul(lanes_add(x, cube), lanes_set(0.79788456f))),
+                         half);
+    case ACTIVATION_GELU_QUICK:
+    case ACTIVATION_SWIGLU_OAI:
+        return lanes_gated(x, 1.702f);
+    case ACTIVATION_RELU:
+        return lanes_max(x, lanes_zero());
+    default:
+        return lanes_gated(x, 1.0f);
     }
+}
+
+static void activate_lanes(enum activation activation, const float *gate, const float *up,
+                           float limit, float *out)
+{
+    bool limits = activation == ACTIVATION_SWIGLU_OAI;
+
+    for (int i = 0; i < BLOCK_COLUMNS; i += LANES) {
+        floats16 g = lanes_load(gate + i), u = up ? lanes_load(up + i) : lanes_set(1.0f);
+
+        if (limits) {
+            g = lanes_min(g, lanes_set(limit));
+            u = lanes_min(lanes_max(u, lanes_set(-limit)), lanes_set(limit));
+            u = lanes_add(u, lanes_set(1.0f));
+        }
+        lanes_store(out + i, lanes_mul(activation_lanes(activation, g), u));
+    }
+}
+
+static void softcap_lanes(float *values, uint32_t count, float cap)
+{
+    floats16 inverse = lanes_set(1.0f / cap), most = lanes_set(cap);
+
+    for (uint32_t i = 0; i < count; i += LANES)
+        lanes_store(values + i,
+                    lanes_mul(lanes_tanh(lanes_mul(lanes_load(values + i), inverse)), most));
 }
 
 /* --- rotary ----------------------------------------------------------------------------------- */

@@ -7,24 +7,62 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/matmul_ref.h"
 
-static void norm_ref(const float *x, const float *gamma, uint32_t columns, float epsilon,
-                     float *out)
+static void norm_ref(const struct norm *norm, const float *x, float *out)
 {
+    uint32_t columns = norm->columns;
     uint32_t padded = (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS * BLOCK_COLUMNS;
-    double sum = 0;
+    double sum = 0, squares = 0, mean;
     float inverse;
 
+    for (uint32_t i = 0; i < columns && norm->centred; i++)
+        sum += (double)x[i];
+    mean = sum / columns;
     for (uint32_t i = 0; i < columns; i++)
-        sum += (double)x[i] * (double)x[i];
-    inverse = (float)(1.0 / sqrt(sum / columns + (double)epsilon));
-    for (uint32_t i = 0; i < padded; i++)
-        out[i] = x[i] * inverse * gamma[i];
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    inverse = (float)(1.0 / sqrt(squares / columns + (double)norm->epsilon));
+    for (uint32_t i = 0; i < columns; i++)
+        out[i] = (x[i] - (float)mean) * inverse * norm->gain[i] + (norm->bias ? norm->bias[i] : 0);
+    for (uint32_t i = columns; i < padded; i++)
+        out[i] = 0;
 }
 
-static void swiglu_ref(const float *gate, const float *up, float *out)
+static float activation_ref(enum activation activation, float x)
 {
-    for (int i = 0; i < BLOCK_COLUMNS; i++)
-        out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+    switch (activation) {
+    case ACTIVATION_GELU:
+        return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    case ACTIVATION_GELU_TANH:
+        return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+    case ACTIVATION_GELU_QUICK:
+    case ACTIVATION_SWIGLU_OAI:
+        return x / (1.0f + expf(-1.702f * x));
+    case ACTIVATION_RELU:
+        return x > 0 ? x : 0;
+    default:
+        return x / (1.0f + expf(-x));
+    }
+}
+
+static void activate_ref(enum activation activation, const float *gate, const float *up,
+                         float limit, float *out)
+{
+    bool limits = activation == ACTIVATION_SWIGLU_OAI;
+
+    for (int i = 0; i < BLOCK_COLUMNS; i++) {
+        float g = gate[i], u = up ? up[i] : 1.0f;
+
+        if (limits) {
+            g = fminf(g, limit);
+            u = fminf(fmaxf(u, -limit), limit) + 1.0f;
+        }
+        out[i] = activation_ref(activation, g) * u;
+    }
+}
+
+static void softcap_ref(float *values, uint32_t count, float cap)
+{
+    for (uint32_t i = 0; i < count; i++)
+        values[i] = cap * tanhf(values[i] / cap);
 }
 
 static void rotate_ref(float *head, uint32_t head_size, const struct rotary *rotary, float scale)
@@ -122,21 +160,32 @@ static float score(const struct attend *a, const float *query, uint32_t position
     return sum;
 }
 
+/* What the family does to a score, for query head `head`. */
+static float adjusted(const struct attend *a, float score, size_t head, uint32_t position)
+{
+    if (a->softcap > 0)
+        score = a->softcap * tanhf(score / a->softcap);
+    if (a->slopes)
+        score += a->slopes[head] * (float)position;
+    return score;
+}
+
 /* One query; the sums stay unnormalised until the end, with a running maximum, so no score is kept.
  * */
-static void attend_one(const struct attend *a, const float *query, uint32_t length, float *sums,
-                       float *out)
+static void attend_one(const struct attend *a, const float *query, size_t head, uint32_t length,
+                       float *sums, float *out)
 {
     uint32_t size = a->shape->head_size;
-    float largest = -INFINITY;
-    double total = 0;
+    uint32_t first = a->window > 0 && length > a->window ? length - a->window : 0;
+    float largest = a->sinks ? a->sinks[head] : -INFINITY;
+    double total = a->sinks ? 1 : 0;
 
     memset(sums, 0, size * sizeof *sums);
-    for (uint32_t position = 0; position < length; position++) {
+    for (uint32_t position = first; position < length; position++) {
         const uint8_t *block = page_of(a, position);
         size_t at =
             (size_t)size * PAGE_TOKENS + (size_t)(position % PAGE_TOKENS) * a->shape->head_padded;
-        float s = score(a, query, position);
+        float s = adjusted(a, score(a, query, position), head, position);
         float weight, shrink = 1;
 
         if (s > largest) {
@@ -161,7 +210,7 @@ static void attend_ref(const struct attend *a, uint32_t first, uint32_t count,
         uint32_t token = row / a->group;
         size_t head = (size_t)a->kv_head * a->group + row % a->group;
 
-        attend_one(a, a->queries + token * a->query_stride + head * a->shape->head_size,
+        attend_one(a, a->queries + token * a->query_stride + head * a->shape->head_size, head,
                    a->position + token + 1, scratch->sums,
                    a->out + token * a->out_stride + head * a->shape->head_size);
     }
@@ -188,7 +237,8 @@ const struct cpu_kernels cpu_kernels_plain = {
     .put = put_ref,
     .product = product_ref,
     .norm = norm_ref,
-    .swiglu = swiglu_ref,
+    .activate = activate_ref,
+    .softcap = softcap_ref,
     .rotate = rotate_ref,
     .kv_write = kv_write_ref,
     .attend = attend_ref,

@@ -43,39 +43,66 @@ static void check_norm(const struct cpu_kernels *k)
 {
     static const uint32_t columns[] = {1, 31, 32, 48, 333, 576};
     float *x = aligned(640 * 4), *gamma = aligned(640 * 4), *out = aligned(640 * 4),
-          *wanted = aligned(640 * 4);
+          *wanted = aligned(640 * 4), *bias = aligned(640 * 4);
 
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+    for (size_t i = 0; i < 3 * sizeof columns / sizeof *columns; i++) {
+        uint32_t count = columns[i / 3], padded = (count + 31) / 32 * 32;
+        struct norm norm = {i % 3 > 0, count, 1e-5f, gamma, i % 3 > 1 ? bias : NULL};
+
         memset(x, 0, 640 * 4);
         memset(gamma, 0, 640 * 4);
-        for (uint32_t c = 0; c < columns[i]; c++) {
-            x[c] = draw_real() * 5;
+        memset(bias, 0, 640 * 4);
+        for (uint32_t c = 0; c < count; c++) {
+            x[c] = draw_real() * 5 + 3;
             gamma[c] = draw_real();
+            bias[c] = draw_real();
         }
-        k->norm(x, gamma, columns[i], 1e-5f, out);
-        cpu_kernels_plain.norm(x, gamma, columns[i], 1e-5f, wanted);
-        expect_close(out, wanted, columns[i], 1e-6f);
+        memset(out, 0xff, 640 * 4);
+        k->norm(&norm, x, out);
+        cpu_kernels_plain.norm(&norm, x, wanted);
+        expect_close(out, wanted, padded, 3e-6f);
+        for (uint32_t c = count; c < padded; c++)
+            assert_true(out[c] == 0);
+        k->norm(&norm, x, x); /* in place */
+        assert_memory_equal(x, out, padded * 4);
     }
+    free(bias);
     free(x);
     free(gamma);
     free(out);
     free(wanted);
 }
 
-static void check_swiglu(const struct cpu_kernels *k)
+static void check_activations(const struct cpu_kernels *k)
 {
     _Alignas(64) float gate[32], up[32], out[32], wanted[32];
     static const float extremes[] = {0, -0.0f, 100, -100, 80, -80, 1e-20f, 88.7f, -88.7f};
 
-    for (int round = 0; round < 100; round++) {
+    for (int round = 0; round < 100 * ACTIVATION_COUNT; round++) {
+        enum activation activation = round % ACTIVATION_COUNT;
+
         for (int i = 0; i < 32; i++) {
-            gate[i] = round == 0 && i < 9 ? extremes[i] : draw_real() * 20;
+            gate[i] = round < ACTIVATION_COUNT && i < 9 ? extremes[i] : draw_real() * 20;
             up[i] = draw_real() * 3;
         }
-        k->swiglu(gate, up, out);
-        cpu_kernels_plain.swiglu(gate, up, wanted);
-        expect_close(out, wanted, 32, 2e-6f);
+        k->activate(activation, gate, up, 7.0f, out);
+        cpu_kernels_plain.activate(activation, gate, up, 7.0f, wanted);
+        expect_close(out, wanted, 32, 4e-6f);
+        k->activate(activation, gate, NULL, 7.0f, out);
+        cpu_kernels_plain.activate(activation, gate, NULL, 7.0f, wanted);
+        expect_close(out, wanted, 32, 4e-6f);
     }
+}
+
+static void check_softcap(const struct cpu_kernels *k)
+{
+    _Alignas(64) float values[64], wanted[64];
+
+    for (int i = 0; i < 64; i++)
+        values[i] = wanted[i] = draw_real() * (i < 32 ? 5 : 1000);
+    k->softcap(values, 64, 30.0f);
+    cpu_kernels_plain.softcap(wanted, 64, 30.0f);
+    expect_close(values, wanted, 64, 1e-5f);
 }
 
 static void check_rotate(const struct cpu_kernels *k)
@@ -131,6 +158,9 @@ static void check_argmax(const struct cpu_kernels *k)
 struct attention_case {
     uint32_t kv_heads, head_size, group, tokens, position;
     bool f32;
+    uint32_t window;
+    float softcap;
+    bool slopes, sinks;
 };
 
 struct attention_world {
@@ -140,6 +170,7 @@ struct attention_world {
     uint8_t *pages;
     uint32_t table[64];
     float *queries, *out;
+    float slopes[32], sinks[32];
     uint32_t width;
 };
 
@@ -182,7 +213,15 @@ static void world_open(struct attention_world *w, const struct cpu_kernels *k,
                                 .queries = w->queries,
                                 .query_stride = w->width,
                                 .out = w->out,
-                                .out_stride = w->width};
+                                .out_stride = w->width,
+                                .window = c->window,
+                                .softcap = c->softcap,
+                                .slopes = c->slopes ? w->slopes : NULL,
+                                .sinks = c->sinks ? w->sinks : NULL};
+    for (uint32_t i = 0; i < 32; i++) {
+        w->slopes[i] = exp2f(-(float)(i % 8));
+        w->sinks[i] = draw_real() * 4;
+    }
     free(key);
     free(value);
 }
@@ -215,8 +254,21 @@ static void run_attention(struct attention_world *w, const struct cpu_kernels *k
 static void check_attention(const struct cpu_kernels *k)
 {
     static const struct attention_case cases[] = {
-        {1, 64, 1, 1, 0, false},  {3, 64, 3, 1, 100, false}, {2, 20, 4, 7, 13, true},
-        {1, 80, 5, 33, 0, false}, {2, 16, 1, 5, 600, false}, {2, 64, 2, 3, 255, true},
+        {.kv_heads = 1, .head_size = 64, .group = 1, .tokens = 1},
+        {.kv_heads = 3, .head_size = 64, .group = 3, .tokens = 1, .position = 100},
+        {.kv_heads = 2, .head_size = 20, .group = 4, .tokens = 7, .position = 13, .f32 = true},
+        {.kv_heads = 1, .head_size = 80, .group = 5, .tokens = 33},
+        {.kv_heads = 2, .head_size = 16, .group = 1, .tokens = 5, .position = 600},
+        {.kv_heads = 2, .head_size = 64, .group = 2, .tokens = 3, .position = 255, .f32 = true},
+        /* Windows: within a page, over a chunk's border, reaching no chunk of earlier rows. */
+        {2, 16, 2, 9, 40, true, .window = 5},
+        {1, 32, 3, 40, 500, false, .window = 256},
+        {1, 16, 2, 30, 770, true, .window = 17},
+        {2, 16, 2, 9, 300, false, .softcap = 4.0f},
+        {2, 20, 3, 9, 300, true, .slopes = true},
+        {2, 16, 4, 20, 250, false, .window = 30, .sinks = true},
+        {2, 16, 4, 3, 0, true, .sinks = true},
+        {2, 16, 2, 9, 300, true, .window = 100, .softcap = 2.0f, .slopes = true, .sinks = true},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -246,7 +298,8 @@ static void check_attention(const struct cpu_kernels *k)
 /* What one family writes into a page another must read as the same numbers. */
 static void check_kv_write(const struct cpu_kernels *k)
 {
-    const struct attention_case c = {2, 40, 3, 4, 30, false};
+    const struct attention_case c = {
+        .kv_heads = 2, .head_size = 40, .group = 3, .tokens = 4, .position = 30};
     struct attention_world w;
     float *wanted, *got;
     size_t count;
@@ -276,7 +329,8 @@ static void check_level(enum cpu_level level)
         skip();
     }
     check_norm(k);
-    check_swiglu(k);
+    check_activations(k);
+    check_softcap(k);
     check_rotate(k);
     check_argmax(k);
     check_attention(k);
