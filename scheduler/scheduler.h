@@ -33,9 +33,17 @@ struct scheduler_options {
     void *bell_data;
 };
 
-/* How long masks took: [i] those of up to mask_bounds_ns[i], the last one all longer ones. */
 enum { MASK_BOUNDS = 12 };
-extern const uint64_t scheduler_mask_bounds_ns[MASK_BOUNDS];
+
+/* How long masks took is counted up to each of these, and above all of them. */
+static inline uint64_t scheduler_mask_bound_ns(uint32_t i)
+{
+    static const uint64_t bounds[MASK_BOUNDS] = {10000,   20000,    50000,    100000,
+                                                 200000,  500000,   1000000,  2000000,
+                                                 5000000, 10000000, 50000000, 100000000};
+
+    return bounds[i];
+}
 
 /* Counters rise for ever, gauges are as of the last step; never decreases by a cancel. */
 struct scheduler_stats {
@@ -54,7 +62,7 @@ struct scheduler_stats {
     uint64_t rejected_total;
     uint64_t step_ns_last;
     uint64_t step_ns_total;
-    uint64_t masks[MASK_BOUNDS + 1];
+    uint64_t masks[MASK_BOUNDS + 1]; /* by scheduler_mask_bound_ns() */
     uint64_t mask_ns_total;
     uint64_t masks_late_total;  /* steps that a row sat out for want of its mask */
     uint64_t jump_tokens_total; /* that a constraint left no choice about: appended undrawn */

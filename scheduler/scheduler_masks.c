@@ -18,10 +18,6 @@ enum {
     JUMP_LEAST = ENGINE_STEPS_IN_FLIGHT + 1,
 };
 
-const uint64_t scheduler_mask_bounds_ns[MASK_BOUNDS] = {10000,   20000,    50000,    100000,
-                                                        200000,  500000,   1000000,  2000000,
-                                                        5000000, 10000000, 50000000, 100000000};
-
 /* --- jobs ------------------------------------------------------------------------------------- */
 
 /* Text that must follow is looked for once behind each drawn token, and by rules that know no time:
@@ -177,7 +173,7 @@ static void count_time(struct scheduler *scheduler, uint64_t took_ns)
 {
     uint32_t i = 0;
 
-    while (i < MASK_BOUNDS && took_ns > scheduler_mask_bounds_ns[i])
+    while (i < MASK_BOUNDS && took_ns > scheduler_mask_bound_ns(i))
         i++;
     count(&scheduler->published.masks[i], 1);
     count(&scheduler->published.mask_ns_total, took_ns);

@@ -358,7 +358,7 @@ static void write_mask_seconds(const struct view *view, struct buf *text, const 
         histogram.count += view->stats->masks[i];
     }
     for (uint32_t i = 0; i < MASK_BOUNDS; i++)
-        bounds[i] = clock_seconds(scheduler_mask_bounds_ns[i]);
+        bounds[i] = clock_seconds(scheduler_mask_bound_ns(i));
     write_buckets(view->metrics, text, name, &histogram, bounds, MASK_BOUNDS);
 }
 
