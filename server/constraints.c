@@ -3,6 +3,7 @@
 #include "server/constraints.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,12 @@ struct constraints {
     pthread_mutex_t lock; /* holds for all below */
     struct entry *first;
     uint32_t count;
-    struct constraints_stats stats;
+    /* Statistics, which are read without the lock. */
+    atomic_uint kept;
+    atomic_size_t bytes;
+    atomic_ullong hits;
+    atomic_ullong misses;
+    atomic_ullong build_ns;
 };
 
 /* --- the vocabulary --------------------------------------------------------------------------- */
@@ -269,6 +275,8 @@ static int keep(struct constraints *constraints, struct entry *entry,
         *ret_constraint = constraint_share((other ? other : entry)->constraint);
     else
         entry_close(constraints, &constraints->first);
+    atomic_store(&constraints->kept, constraints->count);
+    atomic_store(&constraints->bytes, bytes_of(constraints));
     pthread_mutex_unlock(&constraints->lock);
     if (other) {
         constraint_close(entry->constraint);
@@ -321,7 +329,7 @@ int constraints_get(struct constraints *constraints, const void *key, size_t byt
     entry = find(constraints, key, bytes, hash);
     if (entry)
         *ret_constraint = constraint_share(entry->constraint);
-    constraints->stats.hits += entry != NULL;
+    atomic_fetch_add(&constraints->hits, entry != NULL);
     pthread_mutex_unlock(&constraints->lock);
     if (entry)
         return 0;
@@ -329,10 +337,8 @@ int constraints_get(struct constraints *constraints, const void *key, size_t byt
         return CONSTRAINTS_LATER;
     began_ns = clock_now();
     r = compile(constraints, patient, build, data, &constraint, fault);
-    pthread_mutex_lock(&constraints->lock);
-    constraints->stats.misses += r == 0;
-    constraints->stats.build_ns += clock_now() - began_ns;
-    pthread_mutex_unlock(&constraints->lock);
+    atomic_fetch_add(&constraints->misses, r == 0);
+    atomic_fetch_add(&constraints->build_ns, clock_now() - began_ns);
     if (r == E_TOO_LARGE && !patient)
         return CONSTRAINTS_LATER;
     if (r < 0)
@@ -349,9 +355,12 @@ int constraints_get(struct constraints *constraints, const void *key, size_t byt
 
 void constraints_stats_get(struct constraints *constraints, struct constraints_stats *ret_stats)
 {
-    pthread_mutex_lock(&constraints->lock);
-    *ret_stats = constraints->stats;
-    ret_stats->count = constraints->count;
-    ret_stats->bytes = bytes_of(constraints);
-    pthread_mutex_unlock(&constraints->lock);
+    *ret_stats = (struct constraints_stats){.count = 0};
+    if (!constraints)
+        return;
+    ret_stats->count = atomic_load(&constraints->kept);
+    ret_stats->bytes = atomic_load(&constraints->bytes);
+    ret_stats->hits = atomic_load(&constraints->hits);
+    ret_stats->misses = atomic_load(&constraints->misses);
+    ret_stats->build_ns = atomic_load(&constraints->build_ns);
 }

@@ -60,12 +60,13 @@ int32_t constraints_spell(const struct constraints *constraints, struct grammar 
 int32_t constraints_marker(const struct constraints *constraints, const char *text);
 
 struct constraints_stats {
-    uint32_t count;
-    size_t bytes;
-    uint64_t hits;
-    uint64_t misses;
-    uint64_t build_ns; /* of all misses */
+    uint32_t count;    /* that are kept */
+    size_t bytes;      /* of these, when the last one was made */
+    uint64_t hits;     /* asked for and kept already */
+    uint64_t misses;   /* made */
+    uint64_t build_ns; /* took all makings, of what was refused too */
 };
+/* Never waits. NULL: all zero. */
 void constraints_stats_get(struct constraints *constraints, struct constraints_stats *ret_stats);
 
 #endif

@@ -414,7 +414,7 @@ static void write_family(const struct view *view, struct buf *text, enum metric_
 }
 
 void metrics_write(const struct metrics *metrics, const struct scheduler_stats *stats,
-                   struct buf *text)
+                   const struct constraints_stats *constraints, struct buf *text)
 {
     const struct process process = process_read(metrics);
     const struct view view = {metrics, stats};

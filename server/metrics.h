@@ -29,7 +29,7 @@ void metrics_token_gap(struct metrics *metrics, uint64_t gap_ns);
 
 /* Appends the whole exposition (text format 0.0.4). */
 void metrics_write(const struct metrics *metrics, const struct scheduler_stats *stats,
-                   struct buf *text);
+                   const struct constraints_stats *constraints, struct buf *text);
 /* Appends docs/metrics.md. */
 void metrics_docs(struct buf *text);
 

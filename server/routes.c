@@ -69,12 +69,14 @@ static void get_version(struct server *server, const char *rest, struct page *pa
 
 static void get_metrics(struct server *server, const char *rest, struct page *page)
 {
+    struct constraints_stats constraints;
     struct scheduler_stats stats;
 
     (void)rest;
     scheduler_stats_get(server->scheduler, &stats);
     page->content_type = "text/plain; version=0.0.4; charset=utf-8";
-    metrics_write(server->metrics, &stats, page->body);
+    constraints_stats_get(server->openai.constraints, &constraints);
+    metrics_write(server->metrics, &stats, &constraints, page->body);
 }
 
 static const struct route routes[] = {

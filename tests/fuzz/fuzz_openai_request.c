@@ -4,7 +4,8 @@
  *     [flags] [body ...] 0xff [a token each ...]
  *
  * A body that is taken is answered by the tokens, streamed or not as it asks, to its end; what
- * comes out must be JSON. Corpus: tests/fuzz/corpus_openai_request. */
+ * comes out must be JSON. If it has a constraint, that takes the tokens too, as far as they fit.
+ * Corpus: tests/fuzz/corpus_openai_request. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,9 @@ enum {
     FLAG_STRICT = 4,
     FLAG_FAILURE = 8,
     FLAG_STOP = 16,
-    FLAG_SPLIT = 32
+    FLAG_SPLIT = 32,
+    FLAGS_FORMAT = 6, /* two bits from here on */
+    FORMATS = 4,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -84,6 +87,37 @@ static bool feed_choice(struct reply *reply, uint32_t choice, unsigned flags, co
     return action.failed;
 }
 
+/* One for each format, for good. */
+static struct constraints *constraints_of(unsigned number, const struct tool_format **ret_format)
+{
+    static const char *const names[FORMATS] = {"hermes", "glm45", "llama_pythonic", "harmony"};
+    static const struct tokenizer tokenizer = {.adds_bos = false};
+    static struct constraints *made[FORMATS];
+    struct constraints_options options = {.tokenizer = &tokenizer, .bytes_max = 4 << 20};
+
+    *ret_format = options.format = tool_format_find(names[number]);
+    if (!made[number])
+        must(constraints_open(&options, &made[number], NULL) == 0);
+    return made[number];
+}
+
+static void feed_constraint(struct constraint *constraint, const uint8_t *tokens, size_t count)
+{
+    struct constraint_state *state;
+    uint32_t mask[FAKE_COUNT / 32 + 1];
+    int alive = 1;
+
+    must(constraint_state_open(constraint, &state, NULL) == 0);
+    for (size_t i = 0; i < count && i < 64 && alive > 0; i++) {
+        bool allowed = constraint_state_mask(state, mask, FAKE_COUNT / 32 + 1, NULL) > 0 &&
+                       mask[tokens[i] / 32] >> tokens[i] % 32 & 1;
+
+        alive = constraint_state_token(state, tokens[i], NULL);
+        must(alive < 0 || allowed == (alive > 0));
+    }
+    constraint_state_close(state);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct chat_template chatml = {.foreign = false};
@@ -98,27 +132,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .vocabulary = FAKE_COUNT,
                                      .choices_max = 4,
                                      .strict_max_tokens = flags & FLAG_STRICT,
-                                     .tool_format = tool_format_find("hermes"),
-                                     .parse_always = flags & FLAG_SPLIT};
+                                     .parse_always = flags & FLAG_SPLIT,
+                                     .may_reason = flags & FLAG_SPLIT};
     struct request *request = NULL;
     struct reply *reply = NULL;
     struct api_error error = {0};
     struct buf out;
     bool failed = false;
+    int r;
 
     buf_init(&out, 1 << 24);
-    if (openai_parse(flags & FLAG_COMPLETIONS ? OPENAI_COMPLETIONS : OPENAI_CHAT, &context, true,
-                     size > 1 ? (const char *)data + 1 : "", bytes, &request, &reply,
-                     &error) == 0) {
+    context.constraints = constraints_of(flags >> FLAGS_FORMAT, &context.tool_format);
+    r = openai_parse(flags & FLAG_COMPLETIONS ? OPENAI_COMPLETIONS : OPENAI_CHAT, &context, false,
+                     size > 1 ? (const char *)data + 1 : "", bytes, &request, &reply, &error);
+    if (r == 0) {
         uint32_t choices = request->prompt_count * request->choices;
 
+        if (request->constraint.constraint)
+            feed_constraint(request->constraint.constraint, end ? end + 1 : data,
+                            end ? (size_t)(data + size - end - 1) : 0);
         if (reply_streams(reply))
             reply_begin(reply, &out);
         for (uint32_t i = 0; i < choices && !failed; i++)
             failed = feed_choice(reply, i, flags, end ? end + 1 : data,
                                  end ? (size_t)(data + size - end - 1) : 0, &out);
         check_answer(reply, &out);
-    } else {
+    } else if (r < 0) {
         api_error_body(&error, &out);
         check_json(out.data, out.bytes);
     }

@@ -30,8 +30,11 @@ static struct metrics *open_metrics(void)
 static void write_text(const struct metrics *metrics, const struct scheduler_stats *stats,
                        struct buf *text)
 {
+    static const struct constraints_stats constraints = {
+        .count = 3, .bytes = 4096, .hits = 7, .misses = 5, .build_ns = 250000000};
+
     buf_reset(text);
-    metrics_write(metrics, stats, text);
+    metrics_write(metrics, stats, &constraints, text);
     assert_false(buf_failed(text));
 }
 
@@ -67,6 +70,11 @@ static void test_gauges_and_counters(void **state)
     write_text(metrics, &stats, &text);
     assert_true(value_of(&text, "vllm:num_requests_running" LABELS "}") == 3);
     assert_true(value_of(&text, "weft_sequences_waiting" LABELS "}") == 4);
+    assert_true(value_of(&text, "weft_constraints" LABELS "}") == 3);
+    assert_true(value_of(&text, "weft_constraint_bytes" LABELS "}") == 4096);
+    assert_true(value_of(&text, "weft_constraint_hits_total" LABELS "}") == 7);
+    assert_true(value_of(&text, "weft_constraints_compiled_total" LABELS "}") == 5);
+    assert_true(value_of(&text, "weft_constraint_compile_seconds_total" LABELS "}") == 0.25);
     assert_true(value_of(&text, "vllm:kv_cache_usage_perc" LABELS "}") == 0.25);
     assert_true(value_of(&text, "vllm:prompt_tokens_total" LABELS "}") == 12345678901.0);
     assert_true(value_of(&text, "weft_generated_tokens_total" LABELS "}") == 7);
