@@ -46,9 +46,9 @@ struct event_finish {
 
 enum { FAILURE_MESSAGE_BYTES = 192 };
 
-/* `code` E_DEVICE, E_CLOSED, E_MEMORY; or of a constraint: E_TOO_LARGE, its grammar is ambiguous
- * beyond reason, E_INVALID, the model's tokens cannot write what it asks for. The messages of
- * E_DEVICE and of constraints are for the client to read; "" where the code says it all. */
+/* `code` E_DEVICE, E_CLOSED, E_MEMORY; or E_INVALID: an answer's constraint is ambiguous beyond
+ * reason, or the model's tokens cannot write what it asks for. The messages of E_DEVICE and of
+ * constraints are for the client to read; "" where the code says it all. */
 struct event_failure {
     int code;
     char message[FAILURE_MESSAGE_BYTES];

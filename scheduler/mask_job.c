@@ -131,7 +131,7 @@ void mask_job_run(struct mask_work *work, uint32_t *words)
         job->jump_count = r > 0 ? (uint32_t)r : 0;
         r = r < 0 ? r : make_mask(job, words);
     }
-    if (r < 0 && job->fault.code == 0)
-        job->fault.code = r;
+    if (r < 0)
+        job->fault.code = r == E_TOO_LARGE ? E_INVALID : r; /* no matter of the request's size */
     job->took_ns = clock_now() - began_ns;
 }

@@ -50,7 +50,9 @@ struct mask_job {
     struct row_mask mask; /* words NULL: there is no row yet */
 
     /* Found. */
-    struct fault fault; /* code 0: none. E_TOO_LARGE, E_MEMORY; E_INVALID: the text cannot go on */
+    struct fault
+        fault; /* code 0: none. E_MEMORY; E_INVALID: the grammar is too much, or no token of
+                           the model can go on */
     bool ended;
     uint32_t jump_count;
     int32_t jump[MASK_JUMP_MAX];
