@@ -94,7 +94,7 @@ static int make_mask(struct mask_job *job, uint32_t *scratch)
     bool complete = constraint_state_is_complete(job->state);
     uint32_t *words = job->mask.words ? job->mask.words : scratch;
     uint32_t word_count = (job->limits->vocabulary + 31) / 32;
-    uint32_t tokens_left = job->tokens_left - job->jump_count;
+    uint32_t tokens_left = job->may_be_cut ? UINT32_MAX : job->tokens_left - job->jump_count;
     int r;
 
     if (!job->mask.words && !complete)

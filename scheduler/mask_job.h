@@ -42,6 +42,7 @@ struct mask_job {
     uint32_t from;
     uint32_t to;
     uint32_t tokens_left; /* that may still be generated behind them */
+    bool may_be_cut;      /* by them; else the answer comes to its end before */
     uint32_t no_end_for;  /* tokens more before an end or stop token may come, where others can */
     const int32_t *stop_tokens;
     uint32_t stop_count;

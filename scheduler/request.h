@@ -13,6 +13,7 @@
 #ifndef WEFT_REQUEST_H
 #define WEFT_REQUEST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "config/base/arena.h"
@@ -37,6 +38,9 @@ struct request_constraint {
     uint32_t after_token_count;
     const char *after_text;
     uint32_t after_text_bytes;
+    /* The limit of tokens cuts the answer wherever it is, as it does a free one; else the answer is
+     * brought to its end before. */
+    bool may_be_cut;
 };
 
 struct request {

@@ -69,6 +69,7 @@ static int make_mask(struct sequence *sequence, const struct engine_limits *limi
     mask->job.work.run = mask_job_run;
     mask->job.owner = sequence;
     mask->job.constraint = asked->constraint;
+    mask->job.may_be_cut = asked->may_be_cut;
     mask->job.limits = limits;
     mask->job.tokens = sequence->tokens;
     mask->job.stop_tokens = sequence->sampling.stop_tokens;

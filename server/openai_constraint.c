@@ -28,6 +28,25 @@ static bool may_reason(const struct draft *draft)
            !draft->starts_behind_reasoning;
 }
 
+/* Calls may come and must then fit; nothing else is asked. */
+static bool is_free(const struct draft *draft)
+{
+    return holds_calls(draft) && draft->tool_choice == TOOL_CHOICE_AUTO &&
+           draft->form.kind == FORM_FREE;
+}
+
+/* The control token that begins the first call, where the text before it need not be looked at;
+ * NULL: it must. A marker that is text may be part of a token that goes on in a wrong way. */
+static const char *opening(const struct draft *draft)
+{
+    const char *marker;
+
+    if (!is_free(draft) || may_reason(draft) || draft->starts_in_reasoning)
+        return NULL;
+    marker = tools_opening(draft->format);
+    return marker && constraints_marker(draft->context->constraints, marker) >= 0 ? marker : NULL;
+}
+
 /* --- the form --------------------------------------------------------------------------------- */
 
 static int build_choice(const json_t *list, struct grammar *grammar, int32_t *ret_node,
@@ -96,6 +115,7 @@ static int build(void *data, struct grammar *grammar, int64_t work_max, int32_t 
         .starts_in_header = draft->starts_in_header,
         .behind_reasoning = draft->starts_in_reasoning,
         .may_reason = may_reason(draft),
+        .behind_opening = opening(draft) != NULL,
         .content = -1,
         .work_max = work_max,
     };
@@ -143,8 +163,8 @@ static int make_key(const struct draft *draft, struct buf *key)
         r = put_json(key, draft->form.value);
     if (!holds_calls(draft))
         return r;
-    buf_format(key, "%d %d %s\n", (int)draft->tool_choice, draft->fields.parallel_tool_calls,
-               draft->tool_name ? draft->tool_name : "");
+    buf_format(key, "%d %d%d %s\n", (int)draft->tool_choice, draft->fields.parallel_tool_calls,
+               opening(draft) != NULL, draft->tool_name ? draft->tool_name : "");
     json_array_foreach(draft->tools, i, tool)
     {
         const json_t *function = json_object_get(tool, "function");
@@ -158,13 +178,16 @@ static int make_key(const struct draft *draft, struct buf *key)
     return r;
 }
 
-/* Behind the model's reasoning, if the prompt has opened it. */
+/* Behind the model's reasoning, if the prompt has opened it, or behind what begins a call. */
 static int place(struct draft *draft, struct request_constraint *to)
 {
-    const char *end = draft->format ? tools_reasoning_end(draft->format) : NULL;
+    const char *end = opening(draft);
     int32_t id, *ids;
 
-    if (!draft->starts_in_reasoning || !end)
+    to->may_be_cut = is_free(draft);
+    if (draft->starts_in_reasoning)
+        end = tools_reasoning_end(draft->format);
+    if (!end)
         return 0;
     id = constraints_marker(draft->context->constraints, end);
     if (id < 0) {

@@ -168,6 +168,26 @@ static int32_t plain(const struct writer *writer, unsigned acts, const char *hea
     return r < 0 ? r : node;
 }
 
+const char *tools_opening(const struct tool_format *format)
+{
+    const char *found = NULL;
+
+    for (size_t i = 0; i < format->marker_count; i++) {
+        if (format->markers[i].act != TOOL_ACT_OPEN)
+            continue;
+        if (found)
+            return NULL;
+        found = format->markers[i].text;
+    }
+    for (size_t i = 0; found && i < SHAPES; i++) {
+        const char *first = shapes[i].begin ? shapes[i].begin : shapes[i].before;
+
+        if (shapes[i].format == format && (!first || strncmp(first, found, strlen(found)) != 0))
+            return NULL;
+    }
+    return found;
+}
+
 static const char *marker_text(const struct tool_format *format, enum tool_act act)
 {
     for (size_t i = 0; i < format->marker_count; i++) {
@@ -219,7 +239,7 @@ static bool fits(const struct tool_answer *answer, const struct call_shape *shap
            (shape->format != &tool_functionary || shape->in_header == answer->starts_in_header);
 }
 
-/* One call of one tool. */
+/* One call of one tool, from its name on. */
 static int32_t write_call(const struct writer *writer, const struct call_shape *shape,
                           const json_t *tool, size_t index)
 {
@@ -229,20 +249,19 @@ static int32_t write_call(const struct writer *writer, const struct call_shape *
                                    .index = index,
                                    .work_max = writer->answer->work_max};
     const char *name = json_string_value(json_object_get(rules.function, "name"));
-    int32_t nodes[5], arguments = 0;
+    int32_t nodes[4], arguments = 0;
     int r = tools_arguments_build(&rules, writer->grammar, &arguments, writer->fault);
 
     if (r < 0)
         return r;
-    nodes[0] = spell(writer, shape->before);
-    nodes[1] = grammar_literal(writer->grammar, name, strlen(name));
-    nodes[2] = spell(writer, shape->middle);
-    nodes[3] = arguments;
-    nodes[4] = spell(writer, shape->after);
-    return grammar_sequence(writer->grammar, nodes, 5);
+    nodes[0] = grammar_literal(writer->grammar, name, strlen(name));
+    nodes[1] = spell(writer, shape->middle);
+    nodes[2] = arguments;
+    nodes[3] = spell(writer, shape->after);
+    return grammar_sequence(writer->grammar, nodes, 4);
 }
 
-/* One call of any of the tools. */
+/* The same of any of the tools. */
 static int32_t write_any_call(const struct writer *writer, const struct call_shape *shape)
 {
     const struct tool_answer *answer = writer->answer;
@@ -266,10 +285,24 @@ static int32_t write_any_call(const struct writer *writer, const struct call_sha
     return choice;
 }
 
+/* What stands before the first call's name. */
+static int32_t write_opening(const struct writer *writer, const struct call_shape *shape)
+{
+    const char *begin = shape->begin ? shape->begin : "";
+    const char *before = shape->before ? shape->before : "";
+    size_t skip = 0;
+
+    if (writer->answer->behind_opening)
+        skip = strlen(tools_opening(writer->answer->format));
+    if (*begin)
+        return pair(writer, spell(writer, begin + skip), spell(writer, before));
+    return spell(writer, before + skip);
+}
+
 static int32_t write_shape(const struct writer *writer, const struct call_shape *shape)
 {
     bool one = shape->single || !writer->answer->parallel || writer->answer->only;
-    int32_t rule = grammar_rule(writer->grammar, "call"), nodes[4], call;
+    int32_t rule = grammar_rule(writer->grammar, "call"), nodes[4], more[3], call;
     int r = rule;
 
     if (r >= 0)
@@ -279,12 +312,14 @@ static int32_t write_shape(const struct writer *writer, const struct call_shape 
     if (r < 0)
         return r;
     call = grammar_reference(writer->grammar, rule);
-    nodes[0] = spell(writer, shape->begin);
+    more[0] = spell(writer, shape->between);
+    more[1] = spell(writer, shape->before);
+    more[2] = call;
+    nodes[0] = write_opening(writer, shape);
     nodes[1] = call;
-    nodes[2] =
-        one ? grammar_empty(writer->grammar)
-            : grammar_repeat(writer->grammar, pair(writer, spell(writer, shape->between), call), 0,
-                             GRAMMAR_UNBOUNDED);
+    nodes[2] = one ? grammar_empty(writer->grammar)
+                   : grammar_repeat(writer->grammar, grammar_sequence(writer->grammar, more, 3), 0,
+                                    GRAMMAR_UNBOUNDED);
     nodes[3] = spell(writer, shape->end);
     return grammar_sequence(writer->grammar, nodes, 4);
 }
@@ -335,7 +370,7 @@ static int32_t write_body(const struct writer *writer)
     if (!answer->tools)
         return write_content(writer, head);
     calls = write_calls(writer, &head);
-    if (calls < 0 || answer->forced)
+    if (calls < 0 || answer->forced || answer->behind_opening)
         return calls;
     ways[0] = write_content(writer, head);
     ways[1] = calls;

@@ -5,6 +5,9 @@
  *     [ reasoning ]  text without markers  calls    where a call may come
  *     [ reasoning ]  calls                          where it must
  *
+ * Where one marker tells calls from text (tools_opening), the grammar may begin behind it, and the
+ * text before is free.
+ *
  * The arguments of a call fit the function's schema. Where the format writes them one by one (tags,
  * Python's literals), they stand in the order of the schema's properties. */
 #ifndef WEFT_TOOLS_WRITE_H
@@ -25,6 +28,7 @@ struct tool_answer {
     bool starts_in_header;
     bool behind_reasoning; /* what the grammar matches begins behind it */
     bool may_reason;       /* first, by itself */
+    bool behind_opening;   /* it begins behind the marker of the first call */
     int32_t content;       /* a node: the form of an answer that is no call; -1: any text */
     int64_t work_max;      /* as in schema_options */
 };
@@ -34,6 +38,8 @@ struct tool_answer {
 int tools_write(const struct tool_answer *answer, struct grammar *grammar, int32_t *ret_node,
                 struct fault *fault);
 
+/* The one marker that begins the format's calls; NULL: there are several ways. */
+const char *tools_opening(const struct tool_format *format);
 /* What ends the format's reasoning when the prompt has begun it; NULL: it has none. */
 const char *tools_reasoning_end(const struct tool_format *format);
 

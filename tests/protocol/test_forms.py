@@ -316,3 +316,19 @@ def test_reasoning_that_the_prompt_has_begun(start, marked_model, tmp_path):
             is_point(message["content"])
             finished += bool(message["reasoning_content"])
     assert finished > 0
+
+
+@pytest.mark.parametrize("name", ["hermes", "glm45", "granite", "deepseek_v31"])
+def test_a_strict_call_in_a_free_answer(start, marked_model, name):
+    """The text before is free; once a call is begun, by whatever chance, it fits."""
+    server = start("--tool-parser", name, device="cpu", model=marked_model)
+    strict = [tool(n, s, strict=True) for n, s in SCHEMAS.items()]
+    seen = 0
+    for seed in range(4):
+        more = {"tools": strict, "ignore_eos": True, "n": 16, "max_tokens": 900, "seed": seed}
+        for choice in ask(server, CHAT, **more):
+            calls = choice["message"].get("tool_calls", [])
+            check_calls(calls)
+            seen += len(calls)
+            assert choice["finish_reason"] == "length" or calls
+    assert seen > 0

@@ -266,13 +266,37 @@ static void test_tool_choice(void **state)
                CALL_F "\n" CALL_G);
     with_tools("", ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}", CALL_G,
                CALL_F);
-    with_tools(",\"strict\":true", "", "Yes. " CALL_F,
-               "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"x\": 1}}\n</tool_call>");
-    with_tools(",\"strict\":true", "", "Just text, 1 < 2 </tool_call>", "Text <tool_call> text");
     with_tools("", ",\"response_format\":{\"type\":\"json_object\"}", "{\"a\":1}", "text");
     with_tools("", ",\"response_format\":{\"type\":\"json_object\"}", CALL_G, "[]");
     snprintf(fields, sizeof fields, TOOLS, "");
     assert_null(constraint_of(fields));
+}
+
+/* Markers are text here, so the grammar has the text before the calls too. */
+static void test_strict_calls_that_may_come(void **state)
+{
+    struct request *request;
+    struct api_error error;
+    char fields[1024];
+
+    (void)state;
+    snprintf(fields, sizeof fields, TOOLS, ",\"strict\":true");
+    assert_int_equal(parse("", fields, false, &request, &error), 0);
+    assert_int_equal(request->constraint.after_text_bytes, 0);
+    assert_true(request->constraint.may_be_cut);
+    request_free(request);
+    snprintf(fields, sizeof fields, TOOLS ",\"tool_choice\":\"required\"", "");
+    assert_int_equal(parse("", fields, false, &request, &error), 0);
+    assert_false(request->constraint.may_be_cut);
+    request_free(request);
+    with_tools(",\"strict\":true", "", "Yes. " CALL_F,
+               "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"x\": 1}}\n</tool_call>");
+    with_tools(",\"strict\":true", "", "Just text, 1 < 2 </tool_call>", "Text <tool_call> text");
+    context.tool_format = tool_format_find("llama3_json");
+    assert_int_equal(open_constraints(64 << 20), 0);
+    with_tools(",\"strict\":true", "", "Just text", "{\"name\": \"h\", \"parameters\": {}}");
+    with_tools(",\"strict\":true", "", "{\"name\": \"g\", \"parameters\": {}}",
+               "Text <|python_tag|> text");
 }
 
 /* Not strict: what cannot be held to leaves the arguments any object. */
@@ -443,6 +467,7 @@ int main(void)
         cmocka_unit_test_setup(test_two_at_once, begin),
         cmocka_unit_test_setup(test_white_space, begin),
         cmocka_unit_test_setup(test_tool_choice, hermes),
+        cmocka_unit_test_setup(test_strict_calls_that_may_come, hermes),
         cmocka_unit_test_setup(test_schemas_of_functions, hermes),
         cmocka_unit_test_setup(test_reasoning, hermes),
         cmocka_unit_test_setup(test_constraints_are_shared, begin),

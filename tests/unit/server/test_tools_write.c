@@ -234,6 +234,7 @@ struct round {
     const char *only;
     bool header;
     bool may_reason;
+    bool behind_opening;
 };
 
 /* Returns how many calls there are. */
@@ -272,6 +273,7 @@ static void run(const struct round *round, const char *name)
                                  .parallel = round->parallel,
                                  .starts_in_header = round->header,
                                  .may_reason = round->may_reason,
+                                 .behind_opening = round->behind_opening,
                                  .content = -1};
     struct constraint *constraint = NULL;
     struct constraints *constraints;
@@ -287,6 +289,8 @@ static void run(const struct round *round, const char *name)
     buf_init(&text, 1 << 20);
     for (unsigned i = 0; i < ROUNDS; i++) {
         buf_reset(&text);
+        if (round->behind_opening)
+            buf_text(&text, tools_opening(round->format));
         if (!generate(&tokenizer, constraint, &text))
             continue;
         finished++;
@@ -336,6 +340,29 @@ static void calls_that_come_fit(void **state)
     run_all((struct round){.forced = false, .parallel = true});
 }
 
+/* The grammar begins behind the marker that begins the first call. */
+static void calls_fit_behind_their_marker(void **state)
+{
+    static const char *const marked[] = {"hermes", "mistral", "glm45"};
+    struct round round = {.forced = true, .parallel = true, .behind_opening = true};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        round.format = tool_format_find(marked[i]);
+        assert_non_null(tools_opening(round.format));
+        round.control = false;
+        run(&round, marked[i]);
+        round.control = true;
+        run(&round, marked[i]);
+    }
+    for (size_t i = 0; i < NAMES; i++) {
+        bool one = strcmp(names[i], "hermes") == 0 || strcmp(names[i], "mistral") == 0 ||
+                   strcmp(names[i], "glm45") == 0;
+
+        assert_int_equal(tools_opening(tool_format_find(names[i])) != NULL, one);
+    }
+}
+
 static void reasoning_may_precede(void **state)
 {
     (void)state;
@@ -358,9 +385,8 @@ static int drop_tools(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forced_calls_come),
-        cmocka_unit_test(a_named_call_comes_once),
-        cmocka_unit_test(calls_that_come_fit),
+        cmocka_unit_test(forced_calls_come),     cmocka_unit_test(a_named_call_comes_once),
+        cmocka_unit_test(calls_that_come_fit),   cmocka_unit_test(calls_fit_behind_their_marker),
         cmocka_unit_test(reasoning_may_precede),
     };
 
