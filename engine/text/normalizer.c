@@ -8,6 +8,7 @@
 #include <utf8proc.h>
 
 #include "config/base/utf8.h"
+#include "engine/text/character.h"
 
 enum {
     STEPS_MAX = 32,
@@ -176,13 +177,6 @@ static bool is_ideograph(int32_t c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-static bool is_space(int32_t c)
-{
-    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
-           c == 0x205f || c == 0x3000;
-}
-
 static bool is_dropped(unsigned rules, int32_t character)
 {
     utf8proc_category_t category = utf8proc_category(character);
@@ -196,24 +190,22 @@ static bool is_dropped(unsigned rules, int32_t character)
     if (!(rules & CHARACTERS_CLEAN) || character == '\t' || character == '\n' || character == '\r')
         return false;
     return character == 0 || character == 0xfffd || category == UTF8PROC_CATEGORY_CC ||
-           category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO ||
-           category == UTF8PROC_CATEGORY_CN;
+           category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
 }
 
 static void change_characters(unsigned rules, const char *text, size_t bytes, struct buf *to)
 {
     for (size_t at = 0; at < bytes;) {
-        int32_t character;
-        ssize_t taken =
-            utf8proc_iterate((const uint8_t *)text + at, (ssize_t)(bytes - at), &character);
+        size_t taken;
+        int32_t character = character_at(text + at, bytes - at, &taken);
         bool apart;
 
-        if (taken <= 0)
+        if (character < 0)
             break; /* not well-formed: against the contract */
-        at += (size_t)taken;
+        at += taken;
         if (is_dropped(rules, character))
             continue;
-        if ((rules & CHARACTERS_CLEAN) && is_space(character))
+        if ((rules & CHARACTERS_CLEAN) && character_is_space(character))
             character = ' ';
         apart = (rules & CHARACTERS_APART) && is_ideograph(character);
         if (apart)
@@ -276,11 +268,7 @@ static int replace_pattern(const struct step *step, struct normalizer_work *work
 
 static bool space_at(const char *text, size_t bytes, size_t *ret_taken)
 {
-    int32_t character;
-    ssize_t taken = utf8proc_iterate((const uint8_t *)text, (ssize_t)bytes, &character);
-
-    *ret_taken = taken > 0 ? (size_t)taken : 1;
-    return taken > 0 && is_space(character);
+    return character_is_space(character_at(text, bytes, ret_taken));
 }
 
 static void strip(const struct step *step, const char **text, size_t *bytes)

@@ -12,6 +12,8 @@
 enum {
     MATCH_LIMIT = 100 * 1000 * 1000,
     HEAP_LIMIT_KIB = 256 * 1024,
+    STACK_BYTES_FIRST = 64 << 10,
+    STACK_BYTES_MAX = 256 << 20, /* mapped, and touched where used */
     PATTERN_BYTES_MAX = 64 << 10,
     SETS_MAX = 8, /* of one [a&&b&&c] */
 };
@@ -23,6 +25,7 @@ struct pattern {
 struct pattern_work {
     pcre2_match_data *match;
     pcre2_match_context *limits;
+    pcre2_jit_stack *stack; /* NULL until the machine's own was too small */
 };
 
 /* ---- rewriting ---- */
@@ -30,35 +33,64 @@ struct pattern_work {
 #define SPACE_SET                                                                               \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
     "\\x{205f}\\x{3000}"
-#define WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* Oniguruma's own, with the superscripts and fractions of Latin-1. */
+#define WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
-/* A backslash and the letter behind it, inside a class or not. */
-static void rewrite_escape(char letter, bool in_class, struct buf *to)
+/* \p{Han} is PCRE2's word for all that Chinese is written with, punctuation too; for others the
+ * script alone. Returns how many bytes of "{Han}" were taken, 0 for another property. */
+static size_t rewrite_script(char letter, const char *text, size_t bytes, struct buf *to)
 {
-    switch (letter) {
-    case 's':
-        buf_text(to, in_class ? SPACE_SET : "[" SPACE_SET "]");
-        return;
-    case 'S':
-        buf_text(to, in_class ? "\\P{White_Space}" : "[^" SPACE_SET "]");
-        return;
-    case 'w':
-        buf_text(to, in_class ? WORD_SET : "[" WORD_SET "]");
-        return;
-    case 'W':
-        if (!in_class) {
-            buf_text(to, "[^" WORD_SET "]");
-            return;
+    static const char *const scripts[] = {
+        "Arabic",   "Armenian", "Bengali",   "Bopomofo",  "Cyrillic", "Devanagari",
+        "Ethiopic", "Georgian", "Greek",     "Gujarati",  "Gurmukhi", "Han",
+        "Hangul",   "Hebrew",   "Hiragana",  "Kannada",   "Katakana", "Khmer",
+        "Lao",      "Latin",    "Malayalam", "Mongolian", "Myanmar",  "Oriya",
+        "Sinhala",  "Tamil",    "Telugu",    "Thai",      "Tibetan",
+    };
+
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        size_t name = strlen(scripts[i]);
+
+        if (bytes >= name + 2 && text[0] == '{' && text[name + 1] == '}' &&
+            memcmp(text + 1, scripts[i], name) == 0) {
+            buf_byte(to, '\\');
+            buf_byte(to, letter);
+            buf_text(to, "{sc:");
+            buf_text(to, scripts[i]);
+            buf_byte(to, '}');
+            return name + 2;
         }
-        break;
-    case 'h': /* Oniguruma: a hexadecimal digit */
-        buf_text(to, in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]");
-        return;
-    default:
-        break;
     }
-    buf_byte(to, '\\');
-    buf_byte(to, letter);
+    return 0;
+}
+
+/* What stands behind a backslash, inside a class or not. Returns how many bytes were taken. */
+static size_t rewrite_escape(const char *text, size_t bytes, bool in_class, struct buf *to)
+{
+    static const struct {
+        char letter;
+        const char *in_class; /* NULL: there is no way */
+        const char *outside;
+    } rows[] = {
+        {'s', SPACE_SET, "[" SPACE_SET "]"}, {'S', "\\P{White_Space}", "[^" SPACE_SET "]"},
+        {'w', WORD_SET, "[" WORD_SET "]"},   {'W', NULL, "[^" WORD_SET "]"},
+        {'h', "0-9A-Fa-f", "[0-9A-Fa-f]"}, /* Oniguruma: a hexadecimal digit */
+    };
+    size_t taken = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].letter == *text && (!in_class || rows[i].in_class)) {
+            buf_text(to, in_class ? rows[i].in_class : rows[i].outside);
+            return 1;
+        }
+    }
+    if (*text == 'p' || *text == 'P')
+        taken = rewrite_script(*text, text + 1, bytes - 1, to);
+    if (taken == 0) {
+        buf_byte(to, '\\');
+        buf_byte(to, *text);
+    }
+    return 1 + taken;
 }
 
 /* Where the class that opens at text[at] ends (behind its bracket), or bytes. */
@@ -87,7 +119,7 @@ static void rewrite_class_body(const char *text, size_t bytes, struct buf *to)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == '\\' && i + 1 < bytes) {
-            rewrite_escape(text[++i], true, to);
+            i += rewrite_escape(text + i + 1, bytes - i - 1, true, to);
         } else if (text[i] == '[' && i + 1 < bytes && text[i + 1] == ':') {
             const char *end = memmem(text + i, bytes - i, ":]", 2);
             size_t named = end ? (size_t)(end - (text + i)) + 2 : bytes - i;
@@ -169,7 +201,7 @@ static void rewrite(const char *text, size_t bytes, struct buf *to)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == '\\' && i + 1 < bytes) {
-            rewrite_escape(text[++i], false, to);
+            i += rewrite_escape(text + i + 1, bytes - i - 1, false, to);
         } else if (text[i] == '[') {
             size_t end = class_end(text, bytes, i);
 
@@ -190,7 +222,8 @@ static void rewrite(const char *text, size_t bytes, struct buf *to)
 static int compile(struct pattern *pattern, const char *text, size_t bytes, bool literal,
                    struct fault *fault)
 {
-    uint32_t flags = literal ? PCRE2_UTF | PCRE2_LITERAL : PCRE2_UTF | PCRE2_UCP;
+    /* As Oniguruma's Ruby, ^ and $ stand at every line. */
+    uint32_t flags = literal ? PCRE2_UTF | PCRE2_LITERAL : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE;
     PCRE2_SIZE offset = 0;
     char words[128] = "";
     int error = 0;
@@ -273,6 +306,7 @@ void pattern_work_close(struct pattern_work *work)
         return;
     pcre2_match_data_free(work->match);
     pcre2_match_context_free(work->limits);
+    pcre2_jit_stack_free(work->stack);
     free(work);
 }
 
@@ -284,7 +318,14 @@ int pattern_next(const struct pattern *pattern, struct pattern_work *work, const
 
     r = pcre2_match(pattern->code, (PCRE2_SPTR)text, bytes, from, PCRE2_NO_UTF_CHECK, work->match,
                     work->limits);
-    /* Machine code backtracks on a small stack; the interpreter has the heap. */
+    if (r == PCRE2_ERROR_JIT_STACKLIMIT && !work->stack) {
+        work->stack = pcre2_jit_stack_create(STACK_BYTES_FIRST, STACK_BYTES_MAX, NULL);
+        if (work->stack)
+            pcre2_jit_stack_assign(work->limits, NULL, work->stack);
+        r = pcre2_match(pattern->code, (PCRE2_SPTR)text, bytes, from, PCRE2_NO_UTF_CHECK,
+                        work->match, work->limits);
+    }
+    /* Where that is not enough the interpreter has the heap. */
     if (r == PCRE2_ERROR_JIT_STACKLIMIT)
         r = pcre2_match(pattern->code, (PCRE2_SPTR)text, bytes, from,
                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, work->match, work->limits);

@@ -1,8 +1,9 @@
 /* pattern.h -- a regular expression as tokenizers use them: where does it match next?
  *
- * Tokenizer files are written for Oniguruma or Rust's regex; PCRE2 reads the same but for three
+ * Tokenizer files are written for Oniguruma or Rust's regex; PCRE2 reads the same but for a few
  * classes, which are rewritten: \s is Unicode's White_Space (PCRE2's has U+180E besides), \w has
- * marks and connectors, and Oniguruma's [a&&b] is spelled as lookaheads. A pattern is immutable:
+ * marks and connectors, \p{Han} is the script alone, and Oniguruma's [a&&b] is spelled as
+ * lookaheads. A pattern is immutable:
  * any thread matches, with a workspace of its own. */
 #ifndef WEFT_PATTERN_H
 #define WEFT_PATTERN_H

@@ -7,6 +7,7 @@
 
 #include "config/base/buf.h"
 #include "config/base/utf8.h"
+#include "engine/text/digit_groups.h"
 
 enum { STAGES_MAX = 32, STAGE_TEXT_BYTES_MAX = 256 };
 
@@ -14,7 +15,8 @@ enum stage_kind { STAGE_SPLIT, STAGE_PREPEND, STAGE_REPLACE };
 
 struct stage {
     enum stage_kind kind;
-    struct pattern *pattern; /* split */
+    struct pattern *pattern; /* split; NULL: by digits */
+    enum digit_grouping grouping;
     enum split_behaviour behaviour;
     bool invert;
     enum prepend_when when; /* prepend */
@@ -63,8 +65,18 @@ int pretokenizer_add_split(struct pretokenizer *pretokenizer, const struct split
 {
     struct stage stage = {
         .kind = STAGE_SPLIT, .behaviour = rule->behaviour, .invert = rule->invert};
-    int r = pattern_open(rule->pattern, rule->bytes, rule->literal, &stage.pattern, fault);
+    const char *pattern = rule->pattern;
+    size_t bytes = rule->bytes;
+    int r = 0;
 
+    if (!rule->literal)
+        stage.grouping = digit_grouping_of(pattern, bytes);
+    if (!rule->literal && bytes == strlen("\\s+$") && memcmp(pattern, "\\s+$", bytes) == 0) {
+        pattern = "(?<!\\s)\\s+$"; /* tried once for each run of spaces, not at each space */
+        bytes = strlen(pattern);
+    }
+    if (stage.grouping == DIGITS_PLAIN)
+        r = pattern_open(pattern, bytes, rule->literal, &stage.pattern, fault);
     if (r < 0)
         return r;
     r = add_stage(pretokenizer, &stage, fault);
@@ -207,7 +219,8 @@ static size_t next_character(const char *text, size_t bytes, size_t at)
 static int cut_by_pattern(struct cutting *cutting, size_t stage, const char *text, size_t bytes,
                           bool first)
 {
-    const struct pattern *pattern = cutting->pretokenizer->stages[stage].pattern;
+    const struct stage *by = &cutting->pretokenizer->stages[stage];
+    struct digit_walk walk = {0};
     struct splitting splitting = {.cutting = cutting, .stage = stage, .text = text, .first = first};
     size_t at = 0, from = 0;
     int r = 0;
@@ -215,8 +228,10 @@ static int cut_by_pattern(struct cutting *cutting, size_t stage, const char *tex
     while (from <= bytes) {
         struct span match;
 
-        r = pattern_next(pattern, cutting->work, text, bytes, from, &match.start, &match.end,
-                         cutting->fault);
+        r = by->pattern
+                ? pattern_next(by->pattern, cutting->work, text, bytes, from, &match.start,
+                               &match.end, cutting->fault)
+                : digit_walk_next(&walk, by->grouping, text, bytes, from, &match.start, &match.end);
         if (r <= 0)
             break;
         r = 0;

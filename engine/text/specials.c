@@ -4,7 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
+
+#include "engine/text/character.h"
 
 struct special_node {
     uint32_t first_child; /* 0: none, for the root is nobody's child */
@@ -161,50 +162,12 @@ void specials_fini(struct specials *specials)
 
 /* ---- white space and words around a match ---- */
 
-static int32_t character_at(const char *text, size_t bytes, size_t *ret_taken)
-{
-    int32_t character = -1;
-    ssize_t taken = utf8proc_iterate((const uint8_t *)text, (ssize_t)bytes, &character);
-
-    *ret_taken = taken > 0 ? (size_t)taken : 1;
-    return character;
-}
-
 static size_t character_before(const char *text, size_t at)
 {
     at--;
     while (at > 0 && ((uint8_t)text[at] & 0xc0) == 0x80)
         at--;
     return at;
-}
-
-/* Unicode's White_Space. */
-static bool is_space(int32_t c)
-{
-    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
-           c == 0x205f || c == 0x3000;
-}
-
-/* A letter, mark, decimal digit or connector (Unicode TR 18, annex C). */
-static bool is_word(int32_t c)
-{
-    switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-        return true;
-    default:
-        return c == 0x200c || c == 0x200d;
-    }
 }
 
 static bool stands_alone(const char *text, size_t bytes, size_t start, size_t end)
@@ -214,10 +177,10 @@ static bool stands_alone(const char *text, size_t bytes, size_t start, size_t en
     if (start > 0) {
         size_t before = character_before(text, start);
 
-        if (is_word(character_at(text + before, start - before, &taken)))
+        if (character_is_word(character_at(text + before, start - before, &taken)))
             return false;
     }
-    return end == bytes || !is_word(character_at(text + end, bytes - end, &taken));
+    return end == bytes || !character_is_word(character_at(text + end, bytes - end, &taken));
 }
 
 static size_t spaces_before(const char *text, size_t from, size_t start)
@@ -225,7 +188,8 @@ static size_t spaces_before(const char *text, size_t from, size_t start)
     while (start > from) {
         size_t before = character_before(text, start), taken;
 
-        if (before < from || !is_space(character_at(text + before, start - before, &taken)))
+        if (before < from ||
+            !character_is_space(character_at(text + before, start - before, &taken)))
             break;
         start = before;
     }
@@ -236,7 +200,7 @@ static size_t spaces_behind(const char *text, size_t bytes, size_t end)
 {
     size_t taken;
 
-    while (end < bytes && is_space(character_at(text + end, bytes - end, &taken)))
+    while (end < bytes && character_is_space(character_at(text + end, bytes - end, &taken)))
         end += taken;
     return end;
 }

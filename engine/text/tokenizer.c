@@ -63,38 +63,6 @@ void tokenizer_add_known_ends(struct tokenizer *tokenizer)
         tokenizer_add_end(tokenizer, tokenizer_find(tokenizer, names[i]));
 }
 
-static void close_bpe(void *data)
-{
-    bpe_close(data);
-}
-
-static int encode_bpe(const void *data, const char *piece, size_t bytes, struct encode_work *work,
-                      struct tokens *tokens)
-{
-    return bpe_encode(data, piece, bytes, &work->merge, tokens);
-}
-
-void tokenizer_use_bpe(struct tokenizer *tokenizer, struct bpe *bpe)
-{
-    tokenizer->model = (struct token_model){bpe, encode_bpe, close_bpe};
-}
-
-static void close_spm(void *data)
-{
-    spm_close(data);
-}
-
-static int encode_spm(const void *data, const char *piece, size_t bytes, struct encode_work *work,
-                      struct tokens *tokens)
-{
-    return spm_encode(data, piece, bytes, &work->merge, tokens);
-}
-
-void tokenizer_use_spm(struct tokenizer *tokenizer, struct spm *spm)
-{
-    tokenizer->model = (struct token_model){spm, encode_spm, close_spm};
-}
-
 /* ---- encoding ---- */
 
 static size_t well_formed_bytes(const char *text, size_t bytes)

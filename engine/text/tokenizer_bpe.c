@@ -298,7 +298,7 @@ static int encode_short(const struct bpe *bpe, const char *piece, size_t bytes,
 int bpe_encode(const struct bpe *bpe, const char *piece, size_t bytes, struct merge_work *work,
                struct tokens *tokens)
 {
-    if (bpe->options.whole_pieces) {
+    if (bpe->options.whole_pieces || (bpe->options.whole_newlines && *piece == '\n')) {
         int32_t id = vocabulary_find(bpe->vocabulary, piece, bytes);
 
         if (id >= 0)

@@ -18,13 +18,14 @@
 struct bpe;
 
 struct bpe_options {
-    bool byte_level;    /* symbols are bytes, else characters */
-    bool whole_pieces;  /* a piece that is a token by itself is not merged */
-    bool byte_fallback; /* a character that is no token is spelled in byte tokens */
-    bool fuse_unknown;  /* neighbours that are unknown are one unknown token */
-    int32_t unknown;    /* stands for a character that is no token; -1: nothing does */
-    const char *prefix; /* of a symbol that does not start a word; "": none */
-    const char *suffix; /* of a symbol that ends a word */
+    bool byte_level;     /* symbols are bytes, else characters */
+    bool whole_pieces;   /* a piece that is a token by itself is not merged */
+    bool whole_newlines; /* nor is a piece of newlines alone */
+    bool byte_fallback;  /* a character that is no token is spelled in byte tokens */
+    bool fuse_unknown;   /* neighbours that are unknown are one unknown token */
+    int32_t unknown;     /* stands for a character that is no token; -1: nothing does */
+    const char *prefix;  /* of a symbol that does not start a word; "": none */
+    const char *suffix;  /* of a symbol that ends a word */
 };
 
 /* `vocabulary` must outlive it; then at most `merge_count` merges. */

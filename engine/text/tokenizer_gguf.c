@@ -47,11 +47,13 @@ static int read_ends(struct tokenizer *tokenizer, const struct gguf *file, struc
 struct affixes {
     bool bos;
     bool eos;
+    bool sep;
 };
 
 static int read_special_ids(struct tokenizer *tokenizer, const struct gguf *file,
                             struct affixes adds, struct fault *fault)
 {
+    int32_t sep = -1;
     int r;
 
     r = read_id(tokenizer, file, "tokenizer.ggml.bos_token_id", &tokenizer->bos, fault);
@@ -61,12 +63,18 @@ static int read_special_ids(struct tokenizer *tokenizer, const struct gguf *file
         r = gguf_get_bool(file, "tokenizer.ggml.add_bos_token", &adds.bos, fault);
     if (r >= 0)
         r = gguf_get_bool(file, "tokenizer.ggml.add_eos_token", &adds.eos, fault);
+    if (r >= 0)
+        r = gguf_get_bool(file, "tokenizer.ggml.add_sep_token", &adds.sep, fault);
+    if (r >= 0)
+        r = read_id(tokenizer, file, "tokenizer.ggml.seperator_token_id", &sep, fault);
     if (r < 0)
         return r;
     if (adds.bos && tokenizer->bos >= 0)
         tokenizer->before.ids[tokenizer->before.count++] = tokenizer->bos;
     if (adds.eos && tokenizer->eos >= 0)
         tokenizer->after.ids[tokenizer->after.count++] = tokenizer->eos;
+    if (adds.sep && sep >= 0)
+        tokenizer->after.ids[tokenizer->after.count++] = sep;
     return read_ends(tokenizer, file, fault);
 }
 
@@ -125,7 +133,8 @@ static int find_merges(const struct gguf *file, struct gguf_array *ret_merges, s
 }
 
 /* "Ä t he" joins the tokens of " t" and "he". `room` has space for the whole line. */
-static int read_merge(struct bpe *bpe, struct gguf_string line, uint32_t rank, char *room)
+static int read_merge(struct bpe *bpe, struct gguf_string line, enum piece_coding coding,
+                      uint32_t rank, char *room)
 {
     const char *space = line.bytes > 1 ? memchr(line.text + 1, ' ', line.bytes - 1) : NULL;
     size_t left, left_bytes, right_bytes;
@@ -133,14 +142,13 @@ static int read_merge(struct bpe *bpe, struct gguf_string line, uint32_t rank, c
     if (!space)
         return 0;
     left = (size_t)(space - line.text);
-    left_bytes = piece_decode(PIECES_BYTE_LEVEL, line.text, left, room, NULL);
-    right_bytes =
-        piece_decode(PIECES_BYTE_LEVEL, space + 1, line.bytes - left - 1, room + left_bytes, NULL);
+    left_bytes = piece_decode(coding, line.text, left, room, NULL);
+    right_bytes = piece_decode(coding, space + 1, line.bytes - left - 1, room + left_bytes, NULL);
     return bpe_add_merge(bpe, room, left_bytes, room + left_bytes, right_bytes, rank);
 }
 
 static int read_merges(struct bpe *bpe, const struct gguf *file, const struct gguf_array *merges,
-                       size_t longest, struct fault *fault)
+                       enum piece_coding coding, size_t longest, struct fault *fault)
 {
     char *room = malloc(longest);
     int r = 0;
@@ -151,7 +159,7 @@ static int read_merges(struct bpe *bpe, const struct gguf *file, const struct gg
         struct gguf_string line = gguf_array_string(merges, i);
         char printable[64];
 
-        r = read_merge(bpe, line, (uint32_t)i, room);
+        r = read_merge(bpe, line, coding, (uint32_t)i, room);
         if (r > 0) {
             r = 0;
             continue;
@@ -169,34 +177,79 @@ static int read_merges(struct bpe *bpe, const struct gguf *file, const struct gg
     return r;
 }
 
+/* The name in the file; models of that kind that name none have llama.cpp's default. */
+static int read_traits(const struct gguf *file, struct gguf_string *ret_name,
+                       struct pretokenizer_traits *ret_traits, struct fault *fault)
+{
+    struct gguf_string model = {"", 0};
+    int r;
+
+    *ret_name = (struct gguf_string){"default", 7};
+    r = gguf_get_string(file, "tokenizer.ggml.model", &model, fault);
+    if (r >= 0)
+        r = gguf_get_string(file, "tokenizer.ggml.pre", ret_name, fault);
+    if (model.bytes == strlen("gemma4") && memcmp(model.text, "gemma4", model.bytes) == 0)
+        *ret_name = (struct gguf_string){"gemma4", 6};
+    return r < 0 ? r : pretokenizer_traits_gguf(*ret_name, ret_traits, fault);
+}
+
+static int open_normalizer(struct tokenizer *tokenizer, const struct pretokenizer_traits *traits,
+                           struct fault *fault)
+{
+    static const char space[] = "\xe2\x96\x81";
+    int r = 0;
+
+    if (traits->nfc || traits->escapes_spaces)
+        r = normalizer_open(&tokenizer->normalizer, fault);
+    if (r == 0 && traits->nfc)
+        r = normalizer_add_form(tokenizer->normalizer, FORM_C, fault);
+    if (r == 0 && traits->escapes_spaces)
+        r = normalizer_add_replace(tokenizer->normalizer, " ", 1, true, space, strlen(space),
+                                   fault);
+    return r;
+}
+
 static int open_bpe(struct tokenizer *tokenizer, const struct gguf *file, struct affixes *adds,
                     struct fault *fault)
 {
-    struct bpe_options options = {.byte_level = true, .unknown = -1, .prefix = "", .suffix = ""};
-    struct gguf_string name = {"default", 7};
+    struct bpe_options options = {.unknown = -1, .prefix = "", .suffix = ""};
     struct pretokenizer_traits traits = {0};
     struct gguf_array merges = {0};
+    struct gguf_string name;
     struct bpe *bpe = NULL;
     size_t longest = 1;
-    int r;
+    int r = read_traits(file, &name, &traits, fault);
 
-    r = gguf_get_string(file, "tokenizer.ggml.pre", &name, fault);
-    if (r >= 0)
-        r = pretokenizer_open_gguf(name, &tokenizer->pretokenizer, &traits, fault);
-    if (r == 0 && traits.nfc)
-        r = normalizer_open(&tokenizer->normalizer, fault);
-    if (r == 0 && traits.nfc)
-        r = normalizer_add_form(tokenizer->normalizer, FORM_C, fault);
+    if (r == 0)
+        r = pretokenizer_open_gguf(name, &tokenizer->pretokenizer, fault);
+    if (r == 0)
+        r = open_normalizer(tokenizer, &traits, fault);
     if (r == 0)
         r = find_merges(file, &merges, &longest, fault);
+    options.byte_level = !traits.raw;
+    options.byte_fallback = traits.raw;
     options.whole_pieces = traits.whole_pieces;
+    options.whole_newlines = traits.whole_newlines;
     if (r == 0)
         r = bpe_open(&tokenizer->vocabulary, &options, merges.count, &bpe, fault);
     if (r < 0)
         return r;
     tokenizer_use_bpe(tokenizer, bpe);
     adds->bos = traits.adds_bos;
-    return read_merges(bpe, file, &merges, longest, fault);
+    adds->sep = traits.adds_sep;
+    return read_merges(bpe, file, &merges, traits.raw ? PIECES_PLAIN : PIECES_BYTE_LEVEL, longest,
+                       fault);
+}
+
+static int coding_of_bpe(const struct gguf *file, enum piece_coding *ret_coding,
+                         struct fault *fault)
+{
+    struct pretokenizer_traits traits = {0};
+    struct gguf_string name;
+    int r = read_traits(file, &name, &traits, fault);
+
+    *ret_coding = traits.raw ? PIECES_SPACED : PIECES_BYTE_LEVEL;
+    return r;
 }
 
 /* ---- sentencepiece's BPE: the model "llama" ---- */
@@ -257,17 +310,27 @@ static int open_spm(struct tokenizer *tokenizer, const struct gguf *file, struct
     return 0;
 }
 
+static int coding_of_spaced(const struct gguf *file, enum piece_coding *ret_coding,
+                            struct fault *fault)
+{
+    (void)file;
+    (void)fault;
+    *ret_coding = PIECES_SPACED;
+    return 0;
+}
+
 /* ---- opening ---- */
 
 struct model_row {
     const char *name; /* tokenizer.ggml.model */
-    enum piece_coding coding;
+    int (*coding)(const struct gguf *file, enum piece_coding *ret_coding, struct fault *fault);
     int (*open)(struct tokenizer *tokenizer, const struct gguf *file, struct affixes *adds,
                 struct fault *fault);
 };
 static const struct model_row model_rows[] = {
-    {"gpt2", PIECES_BYTE_LEVEL, open_bpe},
-    {"llama", PIECES_SPACED, open_spm},
+    {"gpt2", coding_of_bpe, open_bpe},
+    {"gemma4", coding_of_bpe, open_bpe},
+    {"llama", coding_of_spaced, open_spm},
 };
 enum { MODEL_ROW_COUNT = sizeof model_rows / sizeof *model_rows };
 
@@ -300,15 +363,18 @@ int tokenizer_open_gguf(const struct gguf *file, struct tokenizer **ret_tokenize
 {
     const struct model_row *row = NULL;
     struct tokenizer *tokenizer = NULL;
+    enum piece_coding coding = PIECES_PLAIN;
     struct affixes adds = {0};
     int r;
 
     r = find_model(file, &row, fault);
     if (r == 0)
+        r = row->coding(file, &coding, fault);
+    if (r == 0)
         r = tokenizer_open_empty(&tokenizer, fault);
     if (r < 0)
         return r;
-    r = vocabulary_init_gguf(&tokenizer->vocabulary, file, row->coding, fault);
+    r = vocabulary_init_gguf(&tokenizer->vocabulary, file, coding, fault);
     if (r == 0)
         r = make_specials(tokenizer, fault);
     if (r == 0)

@@ -13,6 +13,8 @@
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_bpe.h"
 #include "engine/text/tokenizer_spm.h"
+#include "engine/text/tokenizer_unigram.h"
+#include "engine/text/tokenizer_words.h"
 #include "engine/text/vocabulary.h"
 
 enum { TOKENIZER_ENDS_MAX = 16, TOKENIZER_AFFIX_MAX = 8 };
@@ -80,17 +82,25 @@ void tokenizer_add_end(struct tokenizer *tokenizer, int32_t id); /* -1 and known
 /* Takes the model. */
 void tokenizer_use_bpe(struct tokenizer *tokenizer, struct bpe *bpe);
 void tokenizer_use_spm(struct tokenizer *tokenizer, struct spm *spm);
+void tokenizer_use_unigram(struct tokenizer *tokenizer, struct unigram *unigram);
+void tokenizer_use_words(struct tokenizer *tokenizer, struct words *words);
 /* Files often name one end token only, while the model also ends with others. */
 void tokenizer_add_known_ends(struct tokenizer *tokenizer);
 
-/* The pre-tokenizer that GGUF's tokenizer.ggml.pre names, and what else goes with the name.
- * E_UNSUPPORTED for a name that is not known. */
+/* What goes with a name in GGUF's tokenizer.ggml.pre, and its pre-tokenizer. E_UNSUPPORTED for a
+ * name that is not known. */
 struct pretokenizer_traits {
-    bool whole_pieces; /* a piece that is a token by itself is not merged */
-    bool adds_bos;     /* unless the file says otherwise */
-    bool nfc;          /* text is brought into normalization form C first */
+    bool whole_pieces;   /* a piece that is a token by itself is not merged */
+    bool whole_newlines; /* the same for newlines alone */
+    bool adds_bos;       /* unless the file says otherwise */
+    bool adds_sep;
+    bool nfc;            /* text is brought into normalization form C first */
+    bool raw;            /* pieces are plain UTF-8, not GPT-2's alphabet */
+    bool escapes_spaces; /* U+2581 stands for a space */
 };
+int pretokenizer_traits_gguf(struct gguf_string name, struct pretokenizer_traits *ret_traits,
+                             struct fault *fault);
 int pretokenizer_open_gguf(struct gguf_string name, struct pretokenizer **ret_pretokenizer,
-                           struct pretokenizer_traits *ret_traits, struct fault *fault);
+                           struct fault *fault);
 
 #endif

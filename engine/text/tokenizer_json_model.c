@@ -30,6 +30,13 @@ static int find_token(const json_t *model, const char *key, const struct tokeniz
 
 /* ---- BPE ---- */
 
+static const char *text_or_empty(const json_t *model, const char *key)
+{
+    const char *text = json_string_value(json_object_get(model, key));
+
+    return text ? text : "";
+}
+
 /* One merge, as "a b" or ["a", "b"]: its halves as keys in `room`. */
 static bool read_merge(const json_t *merge, enum piece_coding coding, struct buf *room,
                        size_t *ret_left, struct fault *fault)
@@ -70,24 +77,30 @@ static bool read_merge(const json_t *merge, enum piece_coding coding, struct buf
 }
 
 /* A merge whose result is a control token is known and passed over: no text may become one. */
-static bool is_known(const json_t *merge, const json_t *vocabulary, struct buf *room)
+static bool is_known(const json_t *merge, const json_t *model, struct buf *room)
 {
-    const char *text = json_string_value(merge);
+    const char *text = json_string_value(merge), *left = text, *right = NULL;
+    size_t cut = strlen(text_or_empty(model, "continuing_subword_prefix"));
 
     buf_reset(room);
     if (text) {
         const char *space = strchr(text + (*text != 0), ' ');
 
-        if (!space)
-            return false;
-        buf_put(room, text, (size_t)(space - text));
-        buf_text(room, space + 1);
+        if (space) {
+            buf_put(room, text, (size_t)(space - text));
+            right = space + 1;
+        }
     } else {
-        for (size_t i = 0; i < 2; i++)
-            buf_put(room, json_string_value(json_array_get(merge, i)),
-                    json_string_length(json_array_get(merge, i)));
+        left = json_string_value(json_array_get(merge, 0));
+        right = json_string_value(json_array_get(merge, 1));
+        if (left)
+            buf_text(room, left);
     }
-    return !buf_failed(room) && json_object_getn(vocabulary, buf_string(room), room->bytes);
+    if (!left || !right || strlen(right) < cut)
+        return false;
+    buf_text(room, right + cut);
+    return !buf_failed(room) &&
+           json_object_getn(json_object_get(model, "vocab"), buf_string(room), room->bytes);
 }
 
 static int read_merges(struct bpe *bpe, const json_t *model, enum piece_coding coding,
@@ -107,7 +120,7 @@ static int read_merges(struct bpe *bpe, const json_t *model, enum piece_coding c
         if (read_merge(merge, coding, &room, &left, fault))
             r = bpe_add_merge(bpe, room.data, left, room.data + left, room.bytes - left,
                               (uint32_t)i);
-        if (r == 0 && !is_known(merge, json_object_get(model, "vocab"), &room)) {
+        if (r == 0 && !is_known(merge, model, &room)) {
             r = fault_set(fault, E_CORRUPT, "merge %zu does not join two tokens to a third", i);
             break;
         }
@@ -118,13 +131,6 @@ static int read_merges(struct bpe *bpe, const json_t *model, enum piece_coding c
     }
     buf_fini(&room);
     return r < 0 ? r : 0;
-}
-
-static const char *text_or_empty(const json_t *model, const char *key)
-{
-    const char *text = json_string_value(json_object_get(model, key));
-
-    return text ? text : "";
 }
 
 static int read_bpe(const json_t *model, struct tokenizer *tokenizer, bool byte_level,
@@ -154,6 +160,81 @@ static int read_bpe(const json_t *model, struct tokenizer *tokenizer, bool byte_
     return read_merges(bpe, model, byte_level ? PIECES_BYTE_LEVEL : PIECES_PLAIN, fault);
 }
 
+/* ---- Unigram ---- */
+
+/* "vocab": [["<unk>", 0.0], ["\xe2\x96\x81the", -3.5], ...], "unk_id": 0 */
+static int read_unigram(const json_t *model, struct tokenizer *tokenizer, bool byte_level,
+                        struct fault *fault)
+{
+    const json_t *vocabulary = json_object_get(model, "vocab"), *one;
+    struct unigram_options options = {.unknown = -1};
+    struct unigram *unigram = NULL;
+    int64_t unknown = -1;
+    size_t i;
+    int r;
+
+    (void)byte_level;
+    if (json_get_int(model, "model.", "unk_id", 0, (int64_t)tokenizer->vocabulary.count - 1,
+                     &unknown, fault) < 0 ||
+        json_get_bool(model, "model.", "byte_fallback", &options.byte_fallback, fault) < 0)
+        return E_CORRUPT;
+    options.unknown = (int32_t)unknown;
+    r = unigram_open(&tokenizer->vocabulary, &options, &unigram, fault);
+    if (r < 0)
+        return r;
+    tokenizer_use_unigram(tokenizer, unigram);
+    json_array_foreach(vocabulary, i, one)
+    {
+        const json_t *score = json_array_get(one, 1);
+
+        if (!json_is_number(score))
+            return fault_set(fault, E_CORRUPT, "piece %zu of the vocabulary has no score", i);
+        unigram_see_score(unigram, json_number_value(score));
+        if (tokenizer->vocabulary.types[i] != TOKEN_CONTROL &&
+            unigram_add(unigram, (int32_t)i, json_number_value(score), false) < 0)
+            return fault_set(fault, E_MEMORY, "out of memory for the tokenizer's scores");
+    }
+    return 0;
+}
+
+/* ---- WordPiece and WordLevel ---- */
+
+static int open_words(const json_t *model, struct tokenizer *tokenizer,
+                      struct words_options *options, struct fault *fault)
+{
+    struct words *words = NULL;
+    int r = find_token(model, "unk_token", tokenizer, &options->unknown, fault);
+
+    if (r == 0)
+        r = words_open(&tokenizer->vocabulary, options, &words, fault);
+    if (r == 0)
+        tokenizer_use_words(tokenizer, words);
+    return r;
+}
+
+static int read_word_piece(const json_t *model, struct tokenizer *tokenizer, bool byte_level,
+                           struct fault *fault)
+{
+    const char *next = json_string_value(json_object_get(model, "continuing_subword_prefix"));
+    struct words_options options = {.start = "", .next = next ? next : "##"};
+    int64_t most = 100;
+
+    (void)byte_level;
+    if (json_get_int(model, "model.", "max_input_chars_per_word", 0, INT32_MAX, &most, fault) < 0)
+        return E_CORRUPT;
+    options.characters_max = (uint32_t)most;
+    return open_words(model, tokenizer, &options, fault);
+}
+
+static int read_word_level(const json_t *model, struct tokenizer *tokenizer, bool byte_level,
+                           struct fault *fault)
+{
+    struct words_options options = {.whole = true, .start = "", .next = ""};
+
+    (void)byte_level;
+    return open_words(model, tokenizer, &options, fault);
+}
+
 /* ---- kinds ---- */
 
 /* Older files do not name the model's kind. */
@@ -179,6 +260,9 @@ int tokenizer_json_model(const json_t *model, struct tokenizer *tokenizer, bool 
                     struct fault *fault);
     } rows[] = {
         {"BPE", read_bpe},
+        {"Unigram", read_unigram},
+        {"WordPiece", read_word_piece},
+        {"WordLevel", read_word_level},
     };
     const char *type = kind_of(model);
 

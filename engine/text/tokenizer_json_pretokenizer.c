@@ -4,7 +4,9 @@
 
 #include "engine/text/tokenizer_json.h"
 
-#define GPT2        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+/* Rust's \w */
+#define WORD        "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 #define PUNCTUATION "[\\p{P}$+<=>^`|~]"
 
 static int add_split(struct pretokenizer *pretokenizer, const char *pattern,
@@ -84,7 +86,7 @@ static int read_digits(const json_t *part, struct pretokenizer *pretokenizer, st
 static int read_whitespace(const json_t *part, struct pretokenizer *pretokenizer,
                            struct fault *fault)
 {
-    static const char words[] = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+";
+    static const char words[] = "[" WORD "]+|[^" WORD "\\s]+";
     const struct split_rule rule = {
         .pattern = words, .bytes = strlen(words), .behaviour = SPLIT_REMOVED, .invert = true};
 

@@ -118,13 +118,35 @@ static int make_bpe(struct tokenizer *tokenizer, const struct sentencepiece *mod
     return 0;
 }
 
+static int make_unigram(struct tokenizer *tokenizer, const struct sentencepiece *model,
+                        struct fault *fault)
+{
+    const struct unigram_options options = {
+        .single_precision = true, .byte_fallback = model->byte_fallback, .unknown = model->unknown};
+    struct unigram *unigram = NULL;
+    int r = unigram_open(&tokenizer->vocabulary, &options, &unigram, fault);
+
+    if (r < 0)
+        return r;
+    tokenizer_use_unigram(tokenizer, unigram);
+    for (uint32_t id = 0; id < model->count; id++) {
+        const struct sentencepiece_piece *piece = &model->pieces[id];
+
+        if (piece->type == TOKEN_NORMAL)
+            unigram_see_score(unigram, (double)piece->score);
+        if ((piece->type == TOKEN_NORMAL || piece->type == TOKEN_USER_DEFINED) &&
+            unigram_add(unigram, (int32_t)id, (double)piece->score,
+                        piece->type == TOKEN_USER_DEFINED) < 0)
+            return fault_set(fault, E_MEMORY, "out of memory for the tokenizer's scores");
+    }
+    return 0;
+}
+
 static int make_model(struct tokenizer *tokenizer, const struct sentencepiece *model,
                       struct fault *fault)
 {
-    if (model->kind == SENTENCEPIECE_BPE)
-        return make_bpe(tokenizer, model, fault);
-    return fault_set(fault, E_UNSUPPORTED,
-                     "sentencepiece's unigram models are not supported by this version");
+    return model->kind == SENTENCEPIECE_BPE ? make_bpe(tokenizer, model, fault)
+                                            : make_unigram(tokenizer, model, fault);
 }
 
 static int make_tokenizer(struct tokenizer *tokenizer, const struct sentencepiece *model,
@@ -134,7 +156,7 @@ static int make_tokenizer(struct tokenizer *tokenizer, const struct sentencepiec
 
     if (r == 0)
         r = make_specials(model, TOKEN_CONTROL, &tokenizer->specials, fault);
-    if (r == 0) /* of the normalized text, where they stand unchanged */
+    if (r == 0 && model->kind == SENTENCEPIECE_BPE) /* a unigram model takes them by their score */
         r = make_specials(model, TOKEN_USER_DEFINED, &tokenizer->normalized_specials, fault);
     if (r == 0)
         r = make_normalizer(tokenizer, model, fault);
