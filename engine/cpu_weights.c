@@ -3,7 +3,8 @@
  * The same walk over the model is made twice: to learn how many bytes everything takes (for the
  * memory plan, without reading a weight) and to place it. Packing is divided among the pool's
  * threads, matrix by matrix. Formats without a packed form of their own stay in the mapped file
- * (PACK_RAW). Random weights are made 16 rows at a time, by the thread that packs them. */
+ * (PACK_RAW), and are only brought into memory. Random weights are made 16 rows at a time, by the
+ * thread that packs them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,12 @@
 #include "engine/weight_part.h"
 #include "engine/weight_prefetch.h"
 
-enum { HUGE_PAGE = 2 << 20, REPORT_NS = 50 * 1000 * 1000 };
+enum {
+    HUGE_PAGE = 2 << 20,
+    REPORT_NS = 50 * 1000 * 1000,
+    PAGE_BYTES_LEAST = 4096,
+    TOUCHED_TOGETHER = 1 << 20, /* bytes of a file that stays one thread's */
+};
 
 int region_open(struct region *region, size_t bytes, const char *what, struct fault *fault)
 {
@@ -123,20 +129,43 @@ static void pack(struct loader *loader, const struct packed *packed, const struc
     report(loader, packed->rows * dtype_bytes(packed->type, packed->columns));
 }
 
+/* Weights that stay in the file are read from the disk now, and not while the first client waits:
+ * a byte of each page brings it into the page cache. */
+static void touch_share(void *data, const struct pool_seat *seat)
+{
+    const struct weight_range *range = data;
+    const volatile uint8_t *bytes = range->data;
+    uint64_t first, end;
+
+    pool_share(seat, range->bytes, TOUCHED_TOGETHER, &first, &end);
+    for (uint64_t at = first; at < end; at += PAGE_BYTES_LEAST)
+        (void)bytes[at];
+}
+
+static void touch(struct loader *loader, const struct weight_part *part, uint32_t columns)
+{
+    struct weight_range range = weight_part_range(part, columns);
+
+    if (range.bytes > 0)
+        pool_run(loader->pool, touch_share, &range);
+    report(loader, range.bytes);
+}
+
 static struct packed place_part(struct loader *loader, const struct weight_part *part,
                                 uint32_t columns)
 {
     struct packed packed = packed_shape(part->type, part->rows, columns);
     uint8_t *to = carve_take(&loader->carve, packed_bytes(&packed), 1);
 
-    if (packed.pack != PACK_RAW)
-        weight_list_add(loader->list, part, columns);
+    weight_list_add(loader->list, part, columns);
     packed.data = packed.pack == PACK_RAW ? part->data : to;
     packed.tables = part->tables;
     packed.first_row = part->first_row;
     packed.block_rows = part->block_rows;
     packed.block_stride = part->block_stride;
-    if (to && packed.pack != PACK_RAW)
+    if (to && packed.pack == PACK_RAW)
+        touch(loader, part, columns);
+    else if (to)
         pack(loader, &packed, part, to, packed.groups ? packed.groups : 1, 1);
     return packed;
 }

@@ -21,15 +21,24 @@ struct weight_prefetch {
     bool stop;
 };
 
-void weight_list_add(struct weight_list *list, const struct weight_part *part, uint32_t columns)
+struct weight_range weight_part_range(const struct weight_part *part, uint32_t columns)
 {
     const struct quant_tables *tables = part->tables;
 
-    /* Parts of one tensor with tables share it; it is read where the first of them is. */
-    if (!list || !part->data || (tables && part->first_row > 0))
-        return;
-    /* Scattered parts are asked for when they are touched. */
-    if (!tables && !weight_part_plain(part))
+    if (tables && part->first_row == 0)
+        return (struct weight_range){
+            tables->data, dtype_bytes(tables->type, (uint64_t)tables->rows * tables->columns)};
+    if (!weight_part_plain(part))
+        return (struct weight_range){0};
+    return (struct weight_range){part->data,
+                                 dtype_bytes(part->type, (uint64_t)part->rows * columns)};
+}
+
+void weight_list_add(struct weight_list *list, const struct weight_part *part, uint32_t columns)
+{
+    struct weight_range range = weight_part_range(part, columns);
+
+    if (!list || range.bytes == 0)
         return;
     if (list->count == list->room) {
         uint32_t room = list->room ? 2 * list->room : ROOM_FIRST;
@@ -40,9 +49,7 @@ void weight_list_add(struct weight_list *list, const struct weight_part *part, u
         list->ranges = more;
         list->room = room;
     }
-    list->ranges[list->count++] = (struct weight_range){
-        tables ? tables->data : part->data,
-        dtype_bytes(part->type, (uint64_t)(tables ? tables->rows : part->rows) * columns)};
+    list->ranges[list->count++] = range;
 }
 
 /* Waits until the loader is near. false: it wants no more. */

@@ -15,16 +15,21 @@
 
 enum { WEIGHT_PREFETCH_BYTES = 128 << 20 };
 
+struct weight_range {
+    const void *data;
+    size_t bytes; /* 0: nothing to read */
+};
+/* Where in a file the part lies. Nothing for one that is random or strewn among others, and for
+ * parts that share a tensor with tables, but for the first. */
+struct weight_range weight_part_range(const struct weight_part *part, uint32_t columns);
+
 /* What will be placed, in order. Zero it to begin. */
 struct weight_list {
-    struct weight_range {
-        const void *data;
-        size_t bytes;
-    } * ranges;
+    struct weight_range *ranges;
     uint32_t count;
     uint32_t room;
 };
-/* NULL is fine, and a part that is random: nothing to do. */
+/* `list` may be NULL. */
 void weight_list_add(struct weight_list *list, const struct weight_part *part, uint32_t columns);
 
 struct weight_prefetch;
