@@ -99,7 +99,7 @@ static void pack_share(void *data, const struct pool_seat *seat)
             g / packing->together * packing->together * packing->step + g % packing->together;
         uint8_t *to = packing->to + slot * packing->packed->group_bytes;
 
-        if (weight_part_plain(packing->part))
+        if (weight_part_plain(packing->part) || packing->part->tables)
             packed_group(packing->packed, packing->part->data, (uint32_t)g, to);
         else
             pack_read(packing, (uint32_t)g, seat->index, to);
@@ -151,18 +151,28 @@ static void touch(struct loader *loader, const struct weight_part *part, uint32_
     report(loader, range.bytes);
 }
 
-static struct packed place_part(struct loader *loader, const struct weight_part *part,
-                                uint32_t columns)
+static struct packed shape_of(const struct weight_part *part, uint32_t columns)
 {
-    struct packed packed = packed_shape(part->type, part->rows, columns);
-    uint8_t *to = carve_take(&loader->carve, packed_bytes(&packed), 1);
+    struct packed packed;
 
-    weight_list_add(loader->list, part, columns);
-    packed.data = packed.pack == PACK_RAW ? part->data : to;
+    if (!part->tables)
+        return packed_shape(part->type, part->rows, columns);
+    packed = packed_shape_tables(part->tables, part->rows, columns);
     packed.tables = part->tables;
     packed.first_row = part->first_row;
     packed.block_rows = part->block_rows;
     packed.block_stride = part->block_stride;
+    return packed;
+}
+
+static struct packed place_part(struct loader *loader, const struct weight_part *part,
+                                uint32_t columns)
+{
+    struct packed packed = shape_of(part, columns);
+    uint8_t *to = carve_take(&loader->carve, packed_bytes(&packed), 1);
+
+    weight_list_add(loader->list, part, columns);
+    packed.data = packed.pack == PACK_RAW ? part->data : to;
     if (to && packed.pack == PACK_RAW)
         touch(loader, part, columns);
     else if (to)
@@ -224,12 +234,13 @@ static void place_gate_up(struct loader *loader, const struct ffn *ffn, struct c
 {
     const struct weight *weight = &ffn->gate_up;
     const struct weight_part *gate = &weight->parts[0], *up = &weight->parts[1];
-    struct packed one = packed_shape(gate->type, gate->rows, weight->columns);
+    struct packed one = shape_of(gate, weight->columns), two = shape_of(up, weight->columns);
     uint32_t groups = (one.groups + 1) / GROUPS_PER_BLOCK * GROUPS_PER_BLOCK;
     uint8_t *to;
 
     layer->gate_up_bias = place_vector(loader, &ffn->gate_up_bias, BLOCK_COLUMNS);
-    if (weight->part_count == 1 || gate->type != up->type || one.pack == PACK_RAW) {
+    if (weight->part_count == 1 || gate->type != up->type || one.pack != two.pack ||
+        one.zeros != two.zeros || one.pack == PACK_RAW) {
         layer->gate = place_part(loader, gate, weight->columns);
         layer->up = (struct packed){0};
         if (weight->part_count > 1)
@@ -241,7 +252,7 @@ static void place_gate_up(struct loader *loader, const struct ffn *ffn, struct c
     to = carve_take(&loader->carve, 2 * groups, one.group_bytes);
     if (to) {
         pack(loader, &one, gate, to, GROUPS_PER_BLOCK, 2);
-        pack(loader, &one, up, to + GROUPS_PER_BLOCK * one.group_bytes, GROUPS_PER_BLOCK, 2);
+        pack(loader, &two, up, to + GROUPS_PER_BLOCK * one.group_bytes, GROUPS_PER_BLOCK, 2);
     }
     layer->gate = one;
     layer->gate.rows = 2 * groups * GROUP_ROWS;

@@ -63,9 +63,8 @@ static uint32_t group_at(const struct quant_tables *t, uint32_t column)
     return t->group_of ? load_word(t->group_of, column) : column / t->scale_columns;
 }
 
-/* Elements as they are, whatever they mean. */
-static void read_elements(const struct quant_tables *t, uint32_t row, uint32_t first,
-                          uint32_t count, float *to)
+void tables_elements(const struct quant_tables *t, uint32_t row, uint32_t first, uint32_t count,
+                     float *to)
 {
     const uint8_t *bytes = t->data;
     size_t at = (size_t)row * t->columns + first;
@@ -103,7 +102,7 @@ void dequant_tables(const struct quant_tables *t, uint32_t row, uint32_t first_c
     uint32_t group = UINT32_MAX;
     float scale = 0, zero = 0;
 
-    read_elements(t, row, first_column, count, to);
+    tables_elements(t, row, first_column, count, to);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t now = group_at(t, first_column + i);
 
@@ -114,4 +113,14 @@ void dequant_tables(const struct quant_tables *t, uint32_t row, uint32_t first_c
         }
         to[i] = (to[i] - zero) * scale;
     }
+}
+
+float tables_scale(const struct quant_tables *t, uint32_t row, uint32_t column)
+{
+    return scale_at(t, row, group_at(t, column));
+}
+
+float tables_zero(const struct quant_tables *t, uint32_t row, uint32_t column)
+{
+    return zero_at(t, row, group_at(t, column));
 }

@@ -10,4 +10,11 @@
 void dequant_tables(const struct quant_tables *tables, uint32_t row, uint32_t first_column,
                     uint32_t count, float *to);
 
+/* What that is made of: the columns' elements as stored, as far as they are integers without their
+ * zero; and the scale and the zero of one column. */
+void tables_elements(const struct quant_tables *tables, uint32_t row, uint32_t first_column,
+                     uint32_t count, float *to);
+float tables_scale(const struct quant_tables *tables, uint32_t row, uint32_t column);
+float tables_zero(const struct quant_tables *tables, uint32_t row, uint32_t column);
+
 #endif

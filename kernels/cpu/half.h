@@ -69,6 +69,12 @@ static inline uint16_t bf16_from_float(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* An E4M3 byte divided by 256: its exponent and fraction where an f16 has them. */
+static inline float f8_value(uint8_t byte)
+{
+    return float_from_f16((uint16_t)((byte & 0x80) << 8 | (byte & 0x7f) << 7));
+}
+
 /* A 16-bit number at any address. */
 static inline uint16_t load_u16(const void *from)
 {

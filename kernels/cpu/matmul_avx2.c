@@ -35,6 +35,7 @@ struct half_group {
     size_t line_bytes;
     size_t scale_bytes;
     uint32_t blocks;
+    bool zeros;
 };
 
 static struct part part_at(const struct activations *x, uint32_t row, uint32_t block)
@@ -57,18 +58,27 @@ static struct half_group half_at(const struct packed *w, uint32_t group, uint32_
 
     switch (w->pack) {
     case PACK_Q4:
-        return (struct half_group){data + 32 * half, data + 256 + 16 * half, Q4_BLOCK_BYTES,
-                                   Q4_BLOCK_BYTES, w->blocks};
+        return (struct half_group){data + 32 * half, data + 256 + 16 * half,
+                                   Q4_BLOCK_BYTES,   Q4_BLOCK_BYTES,
+                                   w->blocks,        w->zeros};
     case PACK_Q8:
-        return (struct half_group){data + q8_scales + 32 * half, data + 16 * half, Q8_LINES_BYTES,
-                                   Q8_SCALES_BYTES, w->blocks};
+        return (struct half_group){data + q8_scales + 32 * half,
+                                   data + 16 * half,
+                                   Q8_LINES_BYTES,
+                                   Q8_SCALES_BYTES,
+                                   w->blocks,
+                                   false};
+    case PACK_F8:
+        return (struct half_group){data + 8 * half, data + F8_LINES_BYTES + 32 * half,
+                                   F8_BLOCK_BYTES,  F8_BLOCK_BYTES,
+                                   w->blocks,       false};
     case PACK_F16:
     case PACK_BF16:
         return (struct half_group){data + 16 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0,
-                                   w->blocks};
+                                   w->blocks,        false};
     default:
         return (struct half_group){data + 32 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0,
-                                   w->blocks};
+                                   w->blocks,        false};
     }
 }
 
@@ -80,6 +90,14 @@ INLINE __m256i load_line(const uint8_t *from)
 INLINE __m256 load_halves(const uint8_t *from)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
+/* The minimums of a block of PACK_Q4. */
+INLINE __m256 minimum_of(const struct half_group *w, const uint8_t *scales)
+{
+    __m256 minimum = load_halves(scales + 32);
+
+    return w->zeros ? _mm256_mul_ps(minimum, load_halves(scales)) : minimum;
 }
 
 /* Two words of an input in every lane. */
@@ -149,7 +167,7 @@ INLINE void words_part(const struct half_group *w, const struct part *x, float *
                                       _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[at])), sums[r]);
             if (q4)
                 sums[r] =
-                    _mm256_fmadd_ps(load_halves(scales + 32), _mm256_set1_ps(x->sums[at]), sums[r]);
+                    _mm256_fmadd_ps(minimum_of(w, scales), _mm256_set1_ps(x->sums[at]), sums[r]);
         }
     }
     put_sums(y, stride, add, sums, rows);
@@ -162,6 +180,7 @@ INLINE __m256 column_of(const uint8_t *lines, const enum pack pack, const int co
 {
     const uint8_t *at = lines + column * GROUP_ROWS * (pack == PACK_F32 ? 4 : 2);
     __m256i line;
+    __m128i half;
 
     switch (pack) {
     case PACK_F32:
@@ -171,6 +190,10 @@ INLINE __m256 column_of(const uint8_t *lines, const enum pack pack, const int co
     case PACK_BF16:
         line = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
         return _mm256_castsi256_ps(_mm256_slli_epi32(line, 16));
+    case PACK_F8: /* sign to the top bit, the rest to where an f16 has it */
+        half = _mm_loadl_epi64((const __m128i *)(const void *)(lines + column * GROUP_ROWS));
+        half = _mm_slli_epi16(_mm_cvtepi8_epi16(half), 7);
+        return _mm256_cvtph_ps(_mm_and_si128(half, _mm_set1_epi16((short)0xbf80)));
     case PACK_Q4:
         line = _mm256_srli_epi32(load_line(lines + 64 * (column / 8)),
                                  8 * (column % 4) + column % 8 / 4 * 4);
@@ -213,11 +236,14 @@ INLINE void f32_part(const struct half_group *w, const struct part *x, float *y,
         for (int r = 0; r < rows; r++) {
             if (pack == PACK_Q4 || pack == PACK_Q8)
                 sums[r] = _mm256_fmadd_ps(dots[r], load_halves(scales), sums[r]);
+            else if (pack == PACK_F8)
+                sums[r] = _mm256_fmadd_ps(
+                    dots[r], _mm256_loadu_ps((const float *)(const void *)scales), sums[r]);
             else
                 sums[r] = _mm256_add_ps(sums[r], dots[r]);
             if (pack == PACK_Q4)
-                sums[r] = _mm256_fmadd_ps(load_halves(scales + 32), _mm256_set1_ps(block_sums[r]),
-                                          sums[r]);
+                sums[r] =
+                    _mm256_fmadd_ps(minimum_of(w, scales), _mm256_set1_ps(block_sums[r]), sums[r]);
         }
     }
     put_sums(y, stride, add, sums, rows);
@@ -250,6 +276,9 @@ INSTANCE(f16_4, f32_part, 4, PACK_F16)
 INSTANCE(bf16_1, f32_part, 1, PACK_BF16)
 INSTANCE(bf16_2, f32_part, 2, PACK_BF16)
 INSTANCE(bf16_4, f32_part, 4, PACK_BF16)
+INSTANCE(f8_1, f32_part, 1, PACK_F8)
+INSTANCE(f8_2, f32_part, 2, PACK_F8)
+INSTANCE(f8_4, f32_part, 4, PACK_F8)
 INSTANCE(q4_f32_1, f32_part, 1, PACK_Q4)
 INSTANCE(q4_f32_2, f32_part, 2, PACK_Q4)
 INSTANCE(q4_f32_4, f32_part, 4, PACK_Q4)
@@ -265,7 +294,7 @@ static part_kernel *const words_kernels[PACK_COUNT][3] = {
 static part_kernel *const f32_kernels[PACK_COUNT][3] = {
     [PACK_F32] = {f32_1, f32_2, f32_4},         [PACK_F16] = {f16_1, f16_2, f16_4},
     [PACK_BF16] = {bf16_1, bf16_2, bf16_4},     [PACK_Q4] = {q4_f32_1, q4_f32_2, q4_f32_4},
-    [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4},
+    [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4}, [PACK_F8] = {f8_1, f8_2, f8_4},
 };
 
 /* --- the contract ----------------------------------------------------------------------------- */

@@ -43,6 +43,7 @@ struct group {
     const uint8_t *scales;
     size_t line_bytes;
     size_t scale_bytes;
+    bool zeros;
 };
 
 /* Where a tile's results go. */
@@ -78,14 +79,16 @@ static struct group group_at(const struct packed *w, uint32_t index)
 
     switch (w->pack) {
     case PACK_Q4:
-        return (struct group){data, data + 256, Q4_BLOCK_BYTES, Q4_BLOCK_BYTES};
+        return (struct group){data, data + 256, Q4_BLOCK_BYTES, Q4_BLOCK_BYTES, w->zeros};
     case PACK_Q8:
-        return (struct group){data + q8_scales, data, Q8_LINES_BYTES, Q8_SCALES_BYTES};
+        return (struct group){data + q8_scales, data, Q8_LINES_BYTES, Q8_SCALES_BYTES, false};
+    case PACK_F8:
+        return (struct group){data, data + F8_LINES_BYTES, F8_BLOCK_BYTES, F8_BLOCK_BYTES, false};
     case PACK_F16:
     case PACK_BF16:
-        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0};
+        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0, false};
     default:
-        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0};
+        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0, false};
     }
 }
 
@@ -108,6 +111,14 @@ INLINE void ahead(const uint8_t *from, const size_t bytes)
     UNROLL
     for (size_t at = 0; at < bytes; at += 64)
         _mm_prefetch((const char *)from + AHEAD_BYTES + at, _MM_HINT_T0);
+}
+
+/* The minimums of a block of PACK_Q4. */
+INLINE floats16 minimum_of(const struct group *group, const uint8_t *scales, floats16 scale)
+{
+    floats16 minimum = lanes_load_f16(scales + 32);
+
+    return group->zeros ? lanes_mul(minimum, scale) : minimum;
 }
 
 INLINE void put_tile(const struct output *y, int group, const floats16 *sums, const int rows)
@@ -198,7 +209,7 @@ INLINE void bytes_tile(const struct group *groups, uint32_t blocks, const struct
             const uint8_t *lines = groups[g].lines + b * groups[g].line_bytes;
             const uint8_t *scales = groups[g].scales + b * groups[g].scale_bytes;
             floats16 scale = lanes_load_f16(scales);
-            floats16 minimum = q4 ? lanes_load_f16(scales + 32) : lanes_zero();
+            floats16 minimum = q4 ? minimum_of(&groups[g], scales, scale) : lanes_zero();
             __m512i quads[QUADS];
 
             ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
@@ -261,7 +272,7 @@ INLINE void words_tile(const struct group *group, uint32_t blocks, const struct 
         size_t unit = (size_t)b * (size_t)rows;
         __m512i pairs[WORD_PAIRS], dots[TILE_ROWS][2];
         floats16 scale = lanes_load_f16(scales);
-        floats16 minimum = q4 ? lanes_load_f16(scales + 32) : lanes_zero();
+        floats16 minimum = q4 ? minimum_of(group, scales, scale) : lanes_zero();
 
         ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
         words_of(lines, q4, pairs);
@@ -292,6 +303,7 @@ INLINE floats16 column_of(const uint8_t *lines, const enum pack pack, const int 
 {
     const floats16 nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m512i line;
+    __m256i half;
 
     switch (pack) {
     case PACK_F32:
@@ -302,6 +314,10 @@ INLINE floats16 column_of(const uint8_t *lines, const enum pack pack, const int 
         line = _mm512_cvtepu16_epi32(
             _mm256_load_si256((const __m256i *)(lines + 2 * column * GROUP_ROWS)));
         return _mm512_castsi512_ps(_mm512_slli_epi32(line, 16));
+    case PACK_F8: /* sign to the top bit, the rest to where an f16 has it */
+        half = _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(lines + column * GROUP_ROWS)));
+        half = _mm256_and_si256(_mm256_slli_epi16(half, 7), _mm256_set1_epi16((short)0xbf80));
+        return _mm512_cvtph_ps(half);
     case PACK_Q4:
         /* vpermps looks at four bits of each lane: a nibble is its own index. */
         line = load_line(lines + 64 * (column / 8));
@@ -336,7 +352,10 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
         for (int c = 0; c < BLOCK_COLUMNS; c += 2) {
             floats16 even = column_of(lines, pack, c), odd = column_of(lines, pack, c + 1);
 
-            _mm_prefetch((const char *)lines + AHEAD_BYTES + 64 * (c / 2), _MM_HINT_T0);
+            if (pack != PACK_F8)
+                _mm_prefetch((const char *)lines + AHEAD_BYTES + 64 * (c / 2), _MM_HINT_T0);
+            else if (c % 4 == 0)
+                _mm_prefetch((const char *)lines + AHEAD_BYTES + 16 * c, _MM_HINT_T0);
             UNROLL
             for (int r = 0; r < rows; r++) {
                 const float *at = values + r * BLOCK_COLUMNS + c;
@@ -351,10 +370,13 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
 
             if (pack == PACK_Q4 || pack == PACK_Q8)
                 sums[r] = lanes_fma(dot, lanes_load_f16(scales), sums[r]);
+            else if (pack == PACK_F8)
+                sums[r] = lanes_fma(dot, lanes_load((const float *)(const void *)scales), sums[r]);
             else
                 sums[r] = lanes_add(sums[r], dot);
             if (pack == PACK_Q4)
-                sums[r] = lanes_fma(lanes_load_f16(scales + 32), lanes_set(block_sums[r]), sums[r]);
+                sums[r] = lanes_fma(minimum_of(group, scales, lanes_load_f16(scales)),
+                                    lanes_set(block_sums[r]), sums[r]);
         }
     }
     put_tile(y, 0, sums, rows);
@@ -415,6 +437,10 @@ ONE_GROUP(bf16_1, f32_tile, 1, PACK_BF16)
 ONE_GROUP(bf16_2, f32_tile, 2, PACK_BF16)
 ONE_GROUP(bf16_4, f32_tile, 4, PACK_BF16)
 ONE_GROUP(bf16_8, f32_tile, 8, PACK_BF16)
+ONE_GROUP(f8_1, f32_tile, 1, PACK_F8)
+ONE_GROUP(f8_2, f32_tile, 2, PACK_F8)
+ONE_GROUP(f8_4, f32_tile, 4, PACK_F8)
+ONE_GROUP(f8_8, f32_tile, 8, PACK_F8)
 ONE_GROUP(q4_f32_1, f32_tile, 1, PACK_Q4)
 ONE_GROUP(q4_f32_2, f32_tile, 2, PACK_Q4)
 ONE_GROUP(q4_f32_4, f32_tile, 4, PACK_Q4)
@@ -441,6 +467,7 @@ static tile_kernel *const f32_kernels[PACK_COUNT][4] = {
     [PACK_F32] = {f32_1, f32_2, f32_4, f32_8},
     [PACK_F16] = {f16_1, f16_2, f16_4, f16_8},
     [PACK_BF16] = {bf16_1, bf16_2, bf16_4, bf16_8},
+    [PACK_F8] = {f8_1, f8_2, f8_4, f8_8},
     [PACK_Q4] = {q4_f32_1, q4_f32_2, q4_f32_4, q4_f32_8},
     [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4, q8_f32_8},
 };

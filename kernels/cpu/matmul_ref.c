@@ -84,6 +84,13 @@ static void lane_quants(const struct packed *w, const uint8_t *group, uint32_t b
     }
 }
 
+static float minimum_of(const struct packed *w, const uint8_t *scales, int lane)
+{
+    float minimum = load_f16(scales + 32 + 2 * lane);
+
+    return w->zeros ? minimum * load_f16(scales + 2 * lane) : minimum;
+}
+
 /* One block of one lane with a quantized weight. */
 static float block_quantized(const struct packed *w, const uint8_t *group, uint32_t block, int lane,
                              const struct activations *x, size_t unit)
@@ -92,7 +99,7 @@ static float block_quantized(const struct packed *w, const uint8_t *group, uint3
     const uint8_t *scales =
         q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256 : group + (size_t)block * Q8_SCALES_BYTES;
     float scale = load_f16(scales + 2 * lane);
-    float minimum = q4 ? load_f16(scales + 32 + 2 * lane) : 0;
+    float minimum = q4 ? minimum_of(w, scales, lane) : 0;
     int q[BLOCK_COLUMNS];
     int32_t dot = q4 ? 0 : x->offsets[unit];
 
@@ -108,7 +115,7 @@ static float block_quantized_f32(const struct packed *w, const uint8_t *group, u
     bool q4 = w->pack == PACK_Q4;
     const uint8_t *scales =
         q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256 : group + (size_t)block * Q8_SCALES_BYTES;
-    float minimum = q4 ? load_f16(scales + 32 + 2 * lane) : 0;
+    float minimum = q4 ? minimum_of(w, scales, lane) : 0;
     float dot = 0;
     int q[BLOCK_COLUMNS];
 
@@ -138,6 +145,16 @@ static float block_floats(enum pack pack, const uint8_t *group, uint32_t block, 
     return dot;
 }
 
+static float block_f8(const uint8_t *block, int lane, const float *x)
+{
+    float dot = 0, scale;
+
+    memcpy(&scale, block + F8_LINES_BYTES + 4 * lane, sizeof scale);
+    for (int i = 0; i < BLOCK_COLUMNS; i++)
+        dot += f8_value(block[GROUP_ROWS * i + lane]) * x[i];
+    return dot * scale;
+}
+
 static float one_output(const struct packed *w, const uint8_t *group, int lane,
                         const struct activations *x, uint32_t row)
 {
@@ -151,6 +168,9 @@ static float one_output(const struct packed *w, const uint8_t *group, int lane,
             sum += block_quantized_f32(w, group, b, lane, x, unit);
         else if (quantized)
             sum += block_quantized(w, group, b, lane, x, unit);
+        else if (w->pack == PACK_F8)
+            sum +=
+                block_f8(group + (size_t)b * F8_BLOCK_BYTES, lane, x->f32 + unit * BLOCK_COLUMNS);
         else
             sum += block_floats(w->pack, group, b, lane, x->f32 + unit * BLOCK_COLUMNS);
     }

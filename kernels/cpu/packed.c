@@ -27,14 +27,17 @@ static const enum pack packs[DTYPE_COUNT] = {
 
 /* Of a block of 16 rows x 32 columns. */
 static const size_t block_bytes[PACK_COUNT] = {
-    [PACK_F32] = BLOCK_COLUMNS * GROUP_ROWS * 4,  [PACK_F16] = BLOCK_COLUMNS * GROUP_ROWS * 2,
-    [PACK_BF16] = BLOCK_COLUMNS * GROUP_ROWS * 2, [PACK_Q4] = Q4_BLOCK_BYTES,
+    [PACK_F32] = BLOCK_COLUMNS * GROUP_ROWS * 4,
+    [PACK_F16] = BLOCK_COLUMNS * GROUP_ROWS * 2,
+    [PACK_BF16] = BLOCK_COLUMNS * GROUP_ROWS * 2,
+    [PACK_Q4] = Q4_BLOCK_BYTES,
+    [PACK_F8] = F8_BLOCK_BYTES,
     [PACK_Q8] = Q8_LINES_BYTES + Q8_SCALES_BYTES,
 };
 
-struct packed packed_shape(enum dtype type, uint32_t rows, uint32_t columns)
+static struct packed shape_as(enum pack pack, enum dtype type, uint32_t rows, uint32_t columns)
 {
-    struct packed packed = {.pack = packs[type], .type = type, .rows = rows, .columns = columns};
+    struct packed packed = {.pack = pack, .type = type, .rows = rows, .columns = columns};
 
     packed.groups = rows / GROUP_ROWS + (rows % GROUP_ROWS != 0);
     packed.blocks = columns / BLOCK_COLUMNS + (columns % BLOCK_COLUMNS != 0);
@@ -43,6 +46,29 @@ struct packed packed_shape(enum dtype type, uint32_t rows, uint32_t columns)
     else
         /* Whole lines, so that each group begins on one. */
         packed.group_bytes = (packed.blocks * block_bytes[packed.pack] + LINE - 1) / LINE * LINE;
+    return packed;
+}
+
+struct packed packed_shape(enum dtype type, uint32_t rows, uint32_t columns)
+{
+    return shape_as(packs[type], type, rows, columns);
+}
+
+struct packed packed_shape_tables(const struct quant_tables *tables, uint32_t rows,
+                                  uint32_t columns)
+{
+    bool whole = tables->scale_columns % BLOCK_COLUMNS == 0 || tables->groups == 1;
+    enum pack pack = PACK_RAW;
+    struct packed packed;
+
+    if (tables->type == DT_F8_E4M3)
+        pack = PACK_F8;
+    else if (tables->type == DT_I8 && tables->zero_kind == ZEROS_NONE)
+        pack = PACK_Q8;
+    else if (tables->type == DT_INT4 || tables->type == DT_GPTQ4 || tables->type == DT_AWQ4)
+        pack = PACK_Q4;
+    packed = shape_as(whole && !tables->group_of ? pack : PACK_RAW, tables->type, rows, columns);
+    packed.zeros = packed.pack == PACK_Q4;
     return packed;
 }
 
@@ -220,7 +246,64 @@ static void put_q8(const struct packed *packed, const uint8_t *source, uint32_t 
     }
 }
 
-void packed_group(const struct packed *packed, const void *source, uint32_t group, uint8_t *to)
+/* Where a row lies in the tables. */
+static uint32_t tables_row(const struct packed *packed, uint32_t row)
+{
+    if (packed->block_rows > 0)
+        row = row / packed->block_rows * packed->block_stride + row % packed->block_rows;
+    return packed->first_row + row;
+}
+
+/* One row with tables; each block has one scale and one zero. */
+static void put_tables(const struct packed *packed, uint32_t row, uint32_t lane, uint8_t *to)
+{
+    uint32_t from = tables_row(packed, row);
+
+    for (uint32_t b = 0; b < packed->blocks; b++) {
+        uint32_t first = b * BLOCK_COLUMNS, left = packed->columns - first;
+        uint32_t count = left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS;
+        float scale = tables_scale(packed->tables, from, first);
+        float zero = tables_zero(packed->tables, from, first), values[BLOCK_COLUMNS];
+
+        for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
+            values[i] = zero;
+        tables_elements(packed->tables, from, first, count, values);
+        if (packed->pack == PACK_Q4) {
+            uint8_t *block = to + b * Q4_BLOCK_BYTES;
+
+            for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
+                block[LINE * (i / 8) + LANE_BYTES * lane + i % 4] |=
+                    (uint8_t)((int)values[i] << (i % 8 < 4 ? 0 : 4));
+            put_u16(block + 256, lane, f16_from_float(scale));
+            put_u16(block + 288, lane, f16_from_float(-zero));
+        } else {
+            uint8_t *lines = to + q8_lines_at(packed, b);
+
+            put_u16(to + Q8_SCALES_BYTES * b, lane, f16_from_float(scale));
+            for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
+                lines[LINE * (i / 4) + LANE_BYTES * lane + i % 4] = (uint8_t)((int)values[i] + 128);
+        }
+    }
+}
+
+static void put_f8(const struct packed *packed, uint32_t row, uint32_t lane, uint8_t *to)
+{
+    const struct quant_tables *tables = packed->tables;
+    uint32_t from = tables_row(packed, row);
+    const uint8_t *bytes = (const uint8_t *)tables->data + (size_t)from * tables->columns;
+
+    for (uint32_t b = 0; b < packed->blocks; b++, to += F8_BLOCK_BYTES) {
+        uint32_t first = b * BLOCK_COLUMNS, left = packed->columns - first;
+        float scale = 256 * tables_scale(tables, from, first);
+
+        for (uint32_t i = 0; i < BLOCK_COLUMNS && i < left; i++)
+            to[GROUP_ROWS * i + lane] = bytes[first + i];
+        memcpy(to + F8_LINES_BYTES + 4 * lane, &scale, sizeof scale);
+    }
+}
+
+/* 16 rows, or as many as there are, that need no tables. */
+static void put_rows(const struct packed *packed, const void *source, uint32_t group, uint8_t *to)
 {
     size_t row_bytes = dtype_bytes(packed->type, packed->columns);
     uint32_t first = group * GROUP_ROWS;
@@ -228,7 +311,6 @@ void packed_group(const struct packed *packed, const void *source, uint32_t grou
     size_t done = 0;      /* bytes of the group, from its beginning */
     uint32_t columns = 0; /* the same in columns, of floats */
 
-    must(packed->pack != PACK_RAW);
     if (packed->pack != PACK_Q4 && packed->pack != PACK_Q8 && packed->rows - first >= GROUP_ROWS) {
         columns = put_lines(packed, row, row_bytes, to);
         done = columns * (block_bytes[packed->pack] / BLOCK_COLUMNS);
@@ -247,6 +329,24 @@ void packed_group(const struct packed *packed, const void *source, uint32_t grou
     }
 }
 
+void packed_group(const struct packed *packed, const void *source, uint32_t group, uint8_t *to)
+{
+    uint32_t first = group * GROUP_ROWS;
+
+    must(packed->pack != PACK_RAW);
+    if (!packed->tables) {
+        put_rows(packed, source, group, to);
+        return;
+    }
+    memset(to, 0, packed->group_bytes);
+    for (uint32_t lane = 0; lane < GROUP_ROWS && first + lane < packed->rows; lane++) {
+        if (packed->pack == PACK_F8)
+            put_f8(packed, first + lane, lane, to);
+        else
+            put_tables(packed, first + lane, lane, to);
+    }
+}
+
 /* --- reading ---------------------------------------------------------------------------------- */
 
 /* Columns first .. + count - 1 of a row that is not packed; whole blocks of its format. */
@@ -255,10 +355,8 @@ static void read_raw(const struct packed *packed, uint32_t row, uint32_t first, 
 {
     const struct dtype_info *info = dtype_get(packed->type);
 
-    if (packed->tables && packed->block_rows > 0)
-        row = row / packed->block_rows * packed->block_stride + row % packed->block_rows;
     if (packed->tables)
-        dequant_tables(packed->tables, packed->first_row + row, first, count, to);
+        dequant_tables(packed->tables, tables_row(packed, row), first, count, to);
     else
         dequant_row(packed->type,
                     packed->data + row * dtype_bytes(packed->type, packed->columns) +
@@ -292,6 +390,8 @@ static void row_q4(const struct packed *packed, const uint8_t *group, uint32_t l
     for (uint32_t b = 0; b < packed->blocks; b++, group += Q4_BLOCK_BYTES) {
         float scale = load_f16(group + 256 + 2 * lane), minimum = load_f16(group + 288 + 2 * lane);
 
+        if (packed->zeros)
+            minimum *= scale;
         for (int i = 0; i < BLOCK_COLUMNS; i++) {
             uint8_t byte = group[LINE * (i / 8) + LANE_BYTES * lane + i % 4];
 
@@ -308,6 +408,17 @@ static void row_q8(const struct packed *packed, const uint8_t *group, uint32_t l
 
         for (int i = 0; i < BLOCK_COLUMNS; i++)
             *to++ = scale * (float)(lines[LINE * (i / 4) + LANE_BYTES * lane + i % 4] - 128);
+    }
+}
+
+static void row_f8(const struct packed *packed, const uint8_t *group, uint32_t lane, float *to)
+{
+    for (uint32_t b = 0; b < packed->blocks; b++, group += F8_BLOCK_BYTES) {
+        float scale;
+
+        memcpy(&scale, group + F8_LINES_BYTES + 4 * lane, sizeof scale);
+        for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
+            *to++ = scale * f8_value(group[GROUP_ROWS * i + lane]);
     }
 }
 
@@ -338,6 +449,9 @@ void packed_row(const struct packed *packed, uint32_t row, float *to)
         break;
     case PACK_Q8:
         row_q8(packed, group, lane, to);
+        break;
+    case PACK_F8:
+        row_f8(packed, group, lane, to);
         break;
     default:
         row_floats(packed, group, lane, to);

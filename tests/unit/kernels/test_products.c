@@ -12,10 +12,16 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/dequant.h"
+#include "kernels/cpu/dequant_tables.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/kernels.h"
 
-enum { ROWS_MAX = 19, COLUMNS_MAX = 1024, OUTPUTS_MAX = 80 };
+enum {
+    ROWS_MAX = 19,
+    COLUMNS_MAX = 1024,
+    OUTPUTS = 71, /* four groups and seven rows */
+    OUTPUTS_MAX = 80,
+};
 
 static uint32_t random_state = 2463534242u;
 
@@ -162,15 +168,20 @@ static void multiply(const struct cpu_kernels *kernels, struct bench *bench, con
 }
 
 /* The largest error relative to the size that the sum's terms give it. */
-static double worst_error(const struct bench *bench, const uint8_t *source, enum dtype type,
-                          uint32_t outputs, uint32_t columns, uint32_t rows)
+static double worst_error(const struct bench *bench, const uint8_t *source, const struct packed *w,
+                          uint32_t rows)
 {
-    size_t row_bytes = dtype_bytes(type, columns);
     float *weights = aligned(COLUMNS_MAX * 4);
+    uint32_t columns = w->columns;
     double worst = 0;
 
-    for (uint32_t o = 0; o < outputs; o++) {
-        dequant_row(type, source + o * row_bytes, columns, weights);
+    for (uint32_t o = 0; o < w->rows; o++) {
+        uint32_t from = w->block_rows ? o / w->block_rows * w->block_stride + o % w->block_rows : o;
+
+        if (w->tables)
+            dequant_tables(w->tables, w->first_row + from, 0, columns, weights);
+        else
+            dequant_row(w->type, source + o * dtype_bytes(w->type, columns), columns, weights);
         for (uint32_t row = 0; row < rows; row++) {
             const float *x = bench->values + (size_t)row * COLUMNS_MAX;
             double sum = 0, squares = 0, error;
@@ -202,19 +213,15 @@ static void check_alone(const struct cpu_kernels *kernels, struct bench *bench,
     free(together);
 }
 
-static void check_type(const struct cpu_kernels *kernels, struct bench *bench, enum dtype type,
-                       enum precision precision)
+/* `w` but its data, of `source` or of its tables. */
+static void check_packed(const struct cpu_kernels *kernels, struct bench *bench, struct packed w,
+                         const uint8_t *source, enum precision precision)
 {
     static const uint32_t rows[] = {1, 2, 3, 5, 8, 13, ROWS_MAX};
     static const double bounds[] = {
         [PRECISION_INT16] = 3e-4, [PRECISION_F32] = 2e-5, [PRECISION_INT8] = 3e-2};
-    const uint32_t outputs = 71; /* four groups and seven rows */
-    uint32_t columns = dtype_get(type)->block == 1 ? 333 : dtype_get(type)->block * 3;
-    struct packed w = packed_shape(type, outputs, columns);
-    uint8_t *source = aligned(outputs * dtype_bytes(type, columns));
     uint8_t *data = w.pack == PACK_RAW ? NULL : aligned(packed_bytes(&w));
 
-    fill_source(type, source, outputs * dtype_bytes(type, columns));
     for (uint32_t g = 0; data && g < w.groups; g++)
         packed_group(&w, source, g, data + g * w.group_bytes);
     w.data = data ? data : source;
@@ -223,17 +230,93 @@ static void check_type(const struct cpu_kernels *kernels, struct bench *bench, e
 
         for (uint32_t r = 0; r < rows[i]; r++)
             for (uint32_t c = 0; c < w.blocks * BLOCK_COLUMNS; c++)
-                bench->values[(size_t)r * COLUMNS_MAX + c] = c < columns ? draw_real() * 3 : 0;
+                bench->values[(size_t)r * COLUMNS_MAX + c] = c < w.columns ? draw_real() * 3 : 0;
         put_rows(kernels, bench, &w, precision, 0, rows[i]);
         multiply(kernels, bench, &w);
-        error = worst_error(bench, source, type, outputs, columns, rows[i]);
+        error = worst_error(bench, source, &w, rows[i]);
         if (!(error < bounds[precision]))
-            fail_msg("%s %s, precision %d, %u rows: error %g", kernels->name, dtype_get(type)->name,
-                     (int)precision, rows[i], error);
+            fail_msg("%s %s, precision %d, %u rows: error %g", kernels->name,
+                     dtype_get(w.type)->name, (int)precision, rows[i], error);
         check_alone(kernels, bench, &w, precision, rows[i]);
     }
-    free(source);
     free(data);
+}
+
+static void check_type(const struct cpu_kernels *kernels, struct bench *bench, enum dtype type,
+                       enum precision precision)
+{
+    uint32_t columns = dtype_get(type)->block == 1 ? 333 : dtype_get(type)->block * 3;
+    struct packed w = packed_shape(type, OUTPUTS, columns);
+    uint8_t *source = aligned(OUTPUTS * dtype_bytes(type, columns));
+
+    fill_source(type, source, OUTPUTS * dtype_bytes(type, columns));
+    check_packed(kernels, bench, w, source, precision);
+    free(source);
+}
+
+enum { TABLES_ROWS = 128, TABLES_COLUMNS = 336, ELEMENTS = TABLES_ROWS * TABLES_COLUMNS };
+
+/* Rows with tables, packed and not, scattered and not. */
+/* clang-format off */
+static const struct {
+    enum dtype type;
+    uint32_t scale_rows, scale_columns;
+    enum quant_zeros zeros;
+    enum pack pack;
+    uint32_t first, block_rows, block_stride;
+} table_cases[] = {
+    {DT_F8_E4M3, 16, 64, ZEROS_NONE, PACK_F8, 3, 0, 0},
+    {DT_F8_E4M3, 16, 48, ZEROS_NONE, PACK_RAW, 3, 5, 8},
+    {DT_F8_E4M3, TABLES_ROWS, TABLES_COLUMNS, ZEROS_NONE, PACK_F8, 0, 5, 8},
+    {DT_I8, 1, TABLES_COLUMNS, ZEROS_NONE, PACK_Q8, 0, 5, 8},
+    {DT_INT4, 1, 32, ZEROS_8, PACK_Q4, 7, 0, 0},
+    {DT_GPTQ4, 1, 128, ZEROS_GPTQ_LESS, PACK_Q4, 0, 5, 8},
+    {DT_AWQ4, 1, 64, ZEROS_AWQ, PACK_Q4, 1, 0, 0},
+    {DT_AWQ4, 1, 48, ZEROS_AWQ, PACK_RAW, 1, 0, 0},
+    {DT_E2M1, 1, 48, ZEROS_NONE, PACK_RAW, 1, 0, 0},
+};
+/* clang-format on */
+
+static void check_tables(const struct cpu_kernels *kernels, struct bench *bench,
+                         enum precision precision)
+{
+    uint8_t *elements = aligned(ELEMENTS), *scales = aligned(2 * ELEMENTS);
+    uint8_t *zeros = aligned(ELEMENTS);
+
+    for (int i = 0; i < ELEMENTS; i++) {
+        uint16_t scale = f16_from_float((1.5f + draw_real()) / 8);
+
+        elements[i] = (uint8_t)(draw() & 0xbf); /* no NaN */
+        zeros[i] = (uint8_t)draw();
+        memcpy(scales + 2 * i, &scale, sizeof scale);
+    }
+    for (size_t i = 0; i < sizeof table_cases / sizeof *table_cases; i++) {
+        uint32_t group = table_cases[i].scale_columns;
+        struct quant_tables tables = {.type = table_cases[i].type,
+                                      .data = elements,
+                                      .rows = TABLES_ROWS,
+                                      .columns = TABLES_COLUMNS,
+                                      .scale_type = DT_F16,
+                                      .scales = scales,
+                                      .scale_rows = table_cases[i].scale_rows,
+                                      .scale_columns = group,
+                                      .groups = (TABLES_COLUMNS + group - 1) / group,
+                                      .zero_kind = table_cases[i].zeros,
+                                      .zeros = zeros};
+        struct packed w;
+
+        tables.scales_by_group = tables.type == DT_GPTQ4 || tables.type == DT_AWQ4;
+        w = packed_shape_tables(&tables, OUTPUTS, TABLES_COLUMNS);
+        assert_int_equal(w.pack, table_cases[i].pack);
+        w.tables = &tables;
+        w.first_row = table_cases[i].first;
+        w.block_rows = table_cases[i].block_rows;
+        w.block_stride = table_cases[i].block_stride;
+        check_packed(kernels, bench, w, NULL, precision);
+    }
+    free(elements);
+    free(scales);
+    free(zeros);
 }
 
 static void check_level(enum cpu_level level)
@@ -253,6 +336,9 @@ static void check_level(enum cpu_level level)
         check_type(kernels, &bench, (enum dtype)type, PRECISION_F32);
         check_type(kernels, &bench, (enum dtype)type, PRECISION_INT8);
     }
+    check_tables(kernels, &bench, PRECISION_INT16);
+    check_tables(kernels, &bench, PRECISION_F32);
+    check_tables(kernels, &bench, PRECISION_INT8);
     bench_fini(&bench);
 }
 
