@@ -351,6 +351,7 @@ static int set_limits(struct engine *engine, const struct engine_options *option
     limits->page_tokens = engine->ops->page_tokens;
     limits->pages_per_row = (context + limits->page_tokens - 1) / limits->page_tokens;
     limits->vocabulary = engine->model->vocabulary;
+    limits->long_prompt = engine->model->ropes[0].long_from;
     limits->batch.rows = options->max_batch;
     limits->batch.prefill_tokens =
         options->prefill_tokens ? options->prefill_tokens : engine->ops->prefill_tokens;

@@ -95,6 +95,8 @@ struct engine_limits {
     uint32_t pages_per_row; /* (context + page_tokens - 1) / page_tokens */
     uint32_t loaded_tokens; /* what a step with decode rows should hold at most, these included */
     uint32_t vocabulary;    /* token ids are below this */
+    uint32_t long_prompt;   /* prompts longer than this give the same tokens other keys and values
+                               than shorter ones do (longrope); 0: that is not so */
     uint32_t end_count;     /* the model's end-of-generation tokens */
     const int32_t *end_tokens;
 };

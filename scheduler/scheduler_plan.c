@@ -179,7 +179,8 @@ static void start(struct scheduler *scheduler, struct sequence *sequence)
 
 static void admit(struct scheduler *scheduler, struct sequence *sequence)
 {
-    uint32_t pages = pages_to_start(scheduler, sequence);
+    uint32_t pages = pages_to_start(scheduler, sequence), border = scheduler->limits.long_prompt;
+    uint8_t longer = border > 0 && sequence->prompt_count > border; /* they do not share pages */
 
     sequence_list_remove(&scheduler->waiting, sequence);
     sequence_list_insert(&scheduler->running, sequence);
@@ -193,7 +194,7 @@ static void admit(struct scheduler *scheduler, struct sequence *sequence)
     sequence->computed = 0;
     sequence->pages_granted = 0;
     sequence->pages_named = 0;
-    sequence->hash = prefix_root(&scheduler->prefix_key, "", 0);
+    sequence->hash = prefix_root(&scheduler->prefix_key, &longer, sizeof longer);
     if (!sequence->started)
         start(scheduler, sequence);
     if (sequence->mask)

@@ -116,9 +116,12 @@ def checkpoint_folders():
     """Those that are served: tests/golden/test_goldens.c lists those that are not, yet."""
     text = (TESTS / "golden" / "test_goldens.c").read_text()
     pending = re.search(r"pending\[\] = \{(.*?)\};", text, re.S).group(1)
-    root = pathlib.Path(os.environ.get("WEFT_GOLDENS") or TESTS / "data") / "arch"
+    roots = [TESTS / "data" / "arch"]
+    if os.environ.get("WEFT_GOLDENS"):
+        roots.append(pathlib.Path(os.environ["WEFT_GOLDENS"]) / "arch")
     return [
         folder
+        for root in roots
         for folder in sorted(root.iterdir())
         if (folder / "config.json").exists() and f'"{folder.name}"' not in pending
     ]
