@@ -9,9 +9,11 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/text/regex_grammar.h"
 #include "server/openai_request.h"
 #include "server/reply.h"
 #include "tests/lib/failing_malloc.h"
@@ -406,6 +408,50 @@ static void test_the_cache_is_bounded(void **state)
     request_free(request);
 }
 
+/* As prepare threads do it: some ask for the same, some for new ones, and there is little room. */
+static int build_regex(void *data, struct grammar *grammar, int64_t work_max, int32_t *ret_node,
+                       struct fault *fault)
+{
+    (void)work_max;
+    return regex_grammar_build(grammar, data, strlen(data), NULL, ret_node, fault);
+}
+
+static void *ask_often(void *data)
+{
+    uintptr_t thread = (uintptr_t)data;
+    char pattern[64];
+
+    for (unsigned i = 0; i < 200; i++) {
+        struct constraint *constraint = NULL;
+        struct fault fault;
+
+        snprintf(pattern, sizeof pattern, "(a|b){%u}[a-z]{1,50}", i % 3 ? i % 10 : i);
+        if (constraints_get(context.constraints, pattern, strlen(pattern), thread % 2, build_regex,
+                            pattern, &constraint, &fault) == 0) {
+            must(allows(constraint, "aaaaaaaaaaa") == (i % 3 == 0 ? i < 11 : true));
+            constraint_close(constraint);
+        } else {
+            must(fault.code == E_FULL);
+        }
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    struct constraints_stats stats;
+    pthread_t threads[4];
+
+    (void)state;
+    assert_int_equal(open_constraints(60 << 10), 0);
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_often, (void *)i), 0);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    constraints_stats_get(context.constraints, &stats);
+    assert_true(stats.hits > 0 && stats.misses > 60 && stats.hits + stats.misses <= 800);
+}
+
 static void test_slow_ones_are_put_off(void **state)
 {
     static const char slow[] = "\"guided_json\":{\"type\":\"string\",\"pattern\":"
@@ -472,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup(test_reasoning, hermes),
         cmocka_unit_test_setup(test_constraints_are_shared, begin),
         cmocka_unit_test_setup(test_the_cache_is_bounded, begin),
+        cmocka_unit_test_setup(test_threads, begin),
         cmocka_unit_test_setup(test_slow_ones_are_put_off, begin),
         cmocka_unit_test_setup(test_failing_allocations, hermes),
     };
