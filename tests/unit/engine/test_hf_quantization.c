@@ -16,6 +16,7 @@
 #include "engine/hf_quantization.h"
 #include "kernels/cpu/dequant_tables.h"
 #include "kernels/cpu/half.h"
+#include "tests/lib/failing_malloc.h"
 
 enum { ROWS = 16, COLUMNS = 96, GROUP = 32, GROUPS = COLUMNS / GROUP, TENSORS = 8 };
 
@@ -424,6 +425,36 @@ static void leaves_the_rest(void **state)
     assert_null(made);
 }
 
+static void survives_failing_allocations(void **state)
+{
+    int failures = 0;
+
+    (void)state;
+    for (uint64_t nth = 1;; nth++) {
+        struct hf_quantization *made;
+        struct fault fault = {0};
+        int r;
+
+        put_gptq(true, true);
+        failing_malloc_arm(nth);
+        r = apply(gptq_config, &made, &fault);
+        if (!failing_malloc_disarm()) {
+            assert_int_equal(r, 0);
+            hf_quantization_close(made);
+            break;
+        }
+        if (r == 0) { /* the config could not be read, which is for others to tell */
+            hf_quantization_close(made);
+            continue;
+        }
+        failures++;
+        assert_int_equal(r, E_MEMORY);
+        assert_int_equal(fault.code, E_MEMORY);
+        assert_null(made);
+    }
+    assert_true(failures >= 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +466,7 @@ int main(void)
         cmocka_unit_test(mxfp4),
         cmocka_unit_test(refuses_by_name),
         cmocka_unit_test(leaves_the_rest),
+        cmocka_unit_test(survives_failing_allocations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
