@@ -14,8 +14,9 @@
 
 enum {
     SLOW_NS = 1000000, /* masks of an answer whose last one took longer come after the others' */
-    /* A jump costs the two steps that are in flight, so that it must save more. */
-    JUMP_LEAST = ENGINE_STEPS_IN_FLIGHT + 1,
+    /* A jump costs its row the two steps that are in flight, and everybody the difference of a
+     * step that reads tokens in to one that only decodes, so that it must save some more. */
+    JUMP_LEAST = ENGINE_STEPS_IN_FLIGHT + 4,
 };
 
 /* --- jobs ------------------------------------------------------------------------------------- */
