@@ -14,7 +14,8 @@ enum {
     ENTRIES_MAX = 1024,
     MEMO_BYTES_MAX = 8 << 20, /* masks of one constraint */
     QUICK_NODES = 1 << 15,    /* of a grammar */
-    QUICK_WORK = 1 << 19,     /* some 10 ms */
+    QUICK_WORK = 1 << 19,     /* steps of schemas: some 10 ms */
+    PATIENT_WORK = 20 << 20,  /* the same: half a second */
     QUICK_KEY_BYTES = 1 << 16,
     MARKERS_MAX = 24,
     MARK = 0xFF, /* begins a control token's bytes: in no UTF-8 */
@@ -292,6 +293,7 @@ static int keep(struct constraints *constraints, struct entry *entry,
 static int compile(struct constraints *constraints, bool patient, constraints_build *build,
                    void *data, struct constraint **ret_constraint, struct fault *fault)
 {
+    struct constraint_effort effort = {patient ? PATIENT_WORK : QUICK_WORK, patient};
     struct constraint_limits limits = {.cache_bytes = MEMO_BYTES_MAX};
     struct grammar *grammar;
     int32_t node = 0, root;
@@ -299,7 +301,7 @@ static int compile(struct constraints *constraints, bool patient, constraints_bu
 
     if (r < 0)
         return r;
-    r = build(data, grammar, patient ? 0 : QUICK_WORK, &node, fault);
+    r = build(data, grammar, &effort, &node, fault);
     if (r == 0) {
         root = grammar_rule(grammar, "root");
         r = root < 0 ? root : grammar_define(grammar, root, node);

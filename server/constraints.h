@@ -41,8 +41,13 @@ int constraints_open(const struct constraints_options *options,
 /* Requests must be gone: their constraints use the tree. NULL is fine. */
 void constraints_close(struct constraints *constraints);
 
-/* Makes the node that the answer must match. `limits` are what it may spend. */
-typedef int constraints_build(void *data, struct grammar *grammar, int64_t work_max,
+/* What making one constraint may take, all its schemas together. */
+struct constraint_effort {
+    int64_t work_left; /* as in schema_options */
+    bool patient;      /* there is no more to be had */
+};
+/* Makes the node that the answer must match. */
+typedef int constraints_build(void *data, struct grammar *grammar, struct constraint_effort *effort,
                               int32_t *ret_node, struct fault *fault);
 
 /* An owner of the constraint for this key, made by `build` where it is new. CONSTRAINTS_LATER,

@@ -74,10 +74,10 @@ static int build_choice(const json_t *list, struct grammar *grammar, int32_t *re
     return r;
 }
 
-static int build_kind(const struct answer_form *form, struct grammar *grammar, int64_t work_max,
-                      int32_t *ret_node, struct fault *fault)
+static int build_kind(const struct answer_form *form, struct grammar *grammar,
+                      struct constraint_effort *effort, int32_t *ret_node, struct fault *fault)
 {
-    struct schema_options options = {.space = form->space, .work_max = work_max};
+    struct schema_options options = {.space = form->space, .work_left = &effort->work_left};
     const char *text = json_string_value(form->value);
     size_t bytes = json_string_length(form->value);
 
@@ -100,8 +100,8 @@ static int build_kind(const struct answer_form *form, struct grammar *grammar, i
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-static int build(void *data, struct grammar *grammar, int64_t work_max, int32_t *ret_node,
-                 struct fault *fault)
+static int build(void *data, struct grammar *grammar, struct constraint_effort *effort,
+                 int32_t *ret_node, struct fault *fault)
 {
     const struct draft *draft = data;
     struct tool_answer answer = {
@@ -117,12 +117,12 @@ static int build(void *data, struct grammar *grammar, int64_t work_max, int32_t 
         .may_reason = may_reason(draft),
         .behind_opening = opening(draft) != NULL,
         .content = -1,
-        .work_max = work_max,
+        .effort = effort,
     };
     int r = 0;
 
     if (draft->form.kind != FORM_FREE)
-        r = build_kind(&draft->form, grammar, work_max, &answer.content, fault);
+        r = build_kind(&draft->form, grammar, effort, &answer.content, fault);
     if (r < 0)
         return fault_field(fault, r, draft->form.field, "'%s': %s", draft->form.field,
                            fault->message);

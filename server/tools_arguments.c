@@ -247,11 +247,11 @@ int tools_arguments_build(const struct argument_rules *rules, struct grammar *gr
 {
     const json_t *parameters = json_object_get(rules->function, "parameters");
     bool strict = json_is_true(json_object_get(rules->function, "strict"));
-    struct maker maker = {
-        .rules = rules,
-        .grammar = grammar,
-        .options = {.work_max = rules->work_max, .python = rules->style == ARGUMENTS_PYTHON},
-        .fault = fault};
+    struct maker maker = {.rules = rules,
+                          .grammar = grammar,
+                          .options = {.work_left = &rules->effort->work_left,
+                                      .python = rules->style == ARGUMENTS_PYTHON},
+                          .fault = fault};
     json_t *schema;
     int32_t node;
 
@@ -269,7 +269,8 @@ int tools_arguments_build(const struct argument_rules *rules, struct grammar *gr
     maker.schema = schema;
     node = held(&maker);
     /* What would only take longer is not given up for that. */
-    if (node < 0 && !strict && node != E_MEMORY && (node != E_TOO_LARGE || rules->work_max == 0)) {
+    if (node < 0 && !strict && node != E_MEMORY &&
+        (node != E_TOO_LARGE || rules->effort->patient)) {
         fault->code = 0;
         node = any(&maker);
     }

@@ -12,7 +12,7 @@
 
 #include "config/base/fault.h"
 #include "config/base/json.h"
-#include "engine/text/grammar.h"
+#include "server/constraints.h"
 
 enum argument_style { ARGUMENTS_JSON, ARGUMENTS_TAGGED, ARGUMENTS_PYTHON };
 
@@ -28,7 +28,7 @@ struct argument_rules {
     const struct argument_tags *tags;
     const json_t *function; /* name, parameters, strict; checked */
     size_t index;           /* of the tool: for faults */
-    int64_t work_max;       /* as in schema_options */
+    struct constraint_effort *effort;
 };
 
 int tools_arguments_build(const struct argument_rules *rules, struct grammar *grammar,

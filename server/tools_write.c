@@ -247,7 +247,7 @@ static int32_t write_call(const struct writer *writer, const struct call_shape *
                                    .tags = shape->tags,
                                    .function = json_object_get(tool, "function"),
                                    .index = index,
-                                   .work_max = writer->answer->work_max};
+                                   .effort = writer->answer->effort};
     const char *name = json_string_value(json_object_get(rules.function, "name"));
     int32_t nodes[4], arguments = 0;
     int r = tools_arguments_build(&rules, writer->grammar, &arguments, writer->fault);

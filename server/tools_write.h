@@ -30,7 +30,7 @@ struct tool_answer {
     bool may_reason;       /* first, by itself */
     bool behind_opening;   /* it begins behind the marker of the first call */
     int32_t content;       /* a node: the form of an answer that is no call; -1: any text */
-    int64_t work_max;      /* as in schema_options */
+    struct constraint_effort *effort;
 };
 
 /* Faults name the tool's field. A schema that cannot be held to is a fault where the function is

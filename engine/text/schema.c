@@ -339,8 +339,8 @@ int schema_begin(struct schema_compiler *compiler, struct grammar *grammar, cons
     };
     if (options)
         compiler->options = *options;
-    if (compiler->options.work_max > 0)
-        compiler->regular.work_left = compiler->options.work_max;
+    if (compiler->options.work_left)
+        compiler->regular.work_left = *compiler->options.work_left;
     fault->code = 0;
     if (arena_open(ARENA_FIRST, ARENA_BYTES_MAX, &compiler->regular.arena) < 0)
         return fault_set(compiler->fault, E_MEMORY, "not enough memory for the schema");
@@ -353,6 +353,8 @@ int schema_end(struct schema_compiler *compiler, int code)
         code = compiler->fault->code;
     else if (code < 0)
         code = schema_exhausted(compiler, code, "its grammar has too many parts");
+    if (compiler->options.work_left)
+        *compiler->options.work_left = compiler->regular.work_left;
     arena_close(compiler->regular.arena);
     return code < 0 ? code : 0;
 }

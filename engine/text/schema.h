@@ -29,8 +29,10 @@ enum schema_space {
 
 struct schema_options {
     enum schema_space space;
-    int64_t work_max; /* steps that compiling may take, some 20 ns each. 0: 20 million */
-    bool python;      /* for Python: True, False, None; no \/, which is two characters there */
+    /* Steps that compiling may take, some 20 ns each: goes down as they are taken, so that several
+     * schemas can share them. NULL: 20 million. */
+    int64_t *work_left;
+    bool python; /* for Python: True, False, None; no \/, which is two characters there */
 };
 
 /* `options` may be NULL: all zero. The caller owns the grammar; its root is set and checked. */

@@ -53,6 +53,10 @@ HOSTILE = {
     "a grammar of many rules": ({"guided_grammar": "root ::= " + " | ".join(
         f"r{i}" for i in range(30000)) + "\n" + "".join(
         f'r{i} ::= "{i}" [a-z]+ root?\n' for i in range(30000))}, {200, 400}),
+    "many tools, each of them slow": ({"tool_choice": "required", "tools": [
+        {"type": "function", "function": {"name": f"f{i}", "strict": True, "parameters": {
+            "properties": {"p": {"type": "string", "pattern": f"^(a|b)*a(a|b){{11}}{i}$"}}}}}
+        for i in range(128)]}, {200, 400}),
     "arrays in arrays": ("[" * 10000 + "]" * 10000, {400}),
     "schemas in schemas": ('{"guided_json":' + '{"items":' * 10000 + "{}" + "}" * 10001, {400}),
     "a template that loops": ({"chat_template_kwargs": {"rounds": 100000}}, {400}),
@@ -69,7 +73,7 @@ def server(model, tmp_path_factory):
         "{% for i in range(rounds or 0) %}{% for j in range(rounds) %}{% endfor %}{% endfor %}"
         "{% for i in range(doublings or 0) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"
         "{% for m in messages %}{{ m.content }}{% endfor %}")
-    options = ["--null-step-us", STEP_US, "--chat-template", path]
+    options = ["--null-step-us", STEP_US, "--chat-template", path, "--tool-parser", "hermes"]
     with Weft(*options, model=model) as running:
         yield running
 

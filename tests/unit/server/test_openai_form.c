@@ -409,10 +409,10 @@ static void test_the_cache_is_bounded(void **state)
 }
 
 /* As prepare threads do it: some ask for the same, some for new ones, and there is little room. */
-static int build_regex(void *data, struct grammar *grammar, int64_t work_max, int32_t *ret_node,
-                       struct fault *fault)
+static int build_regex(void *data, struct grammar *grammar, struct constraint_effort *effort,
+                       int32_t *ret_node, struct fault *fault)
 {
-    (void)work_max;
+    (void)effort;
     return regex_grammar_build(grammar, data, strlen(data), NULL, ret_node, fault);
 }
 

@@ -200,12 +200,12 @@ static bool generate(const struct tokenizer *tokenizer, struct constraint *const
 
 /* --- reading back ----------------------------------------------------------------------------- */
 
-static int build_answer(void *data, struct grammar *grammar, int64_t work_max, int32_t *ret_node,
-                        struct fault *fault)
+static int build_answer(void *data, struct grammar *grammar, struct constraint_effort *effort,
+                        int32_t *ret_node, struct fault *fault)
 {
     struct tool_answer *answer = data;
 
-    answer->work_max = work_max;
+    answer->effort = effort;
     return tools_write(answer, grammar, ret_node, fault);
 }
 

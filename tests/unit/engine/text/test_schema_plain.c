@@ -224,7 +224,8 @@ static void test_parts(void **state)
     json_t *root = json_loads("{\"p\":{\"items\":{\"$ref\":\"#/$defs/n\"},\"type\":\"array\"},"
                               "\"$defs\":{\"n\":{\"type\":\"integer\"}}}",
                               0, NULL);
-    struct schema_options little = {.work_max = 3};
+    int64_t work = 3;
+    struct schema_options little = {.work_left = &work};
     struct grammar *grammar = grammar_new();
     struct constraint *constraint;
     struct fault fault;
@@ -234,8 +235,11 @@ static void test_parts(void **state)
     assert_int_equal(
         schema_build_at(grammar, root, json_object_get(root, "p"), &little, &node, &fault),
         E_TOO_LARGE);
+    assert_true(work < 0);
+    work = 1000;
     assert_int_equal(
-        schema_build_at(grammar, root, json_object_get(root, "p"), NULL, &node, &fault), 0);
+        schema_build_at(grammar, root, json_object_get(root, "p"), &little, &node, &fault), 0);
+    assert_true(work > 0 && work < 1000);
     constraint = finish(grammar, node);
     assert_true(accepts(constraint, "[1,2]"));
     assert_false(accepts(constraint, "[\"a\"]"));
