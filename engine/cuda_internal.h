@@ -27,6 +27,10 @@ enum {
     CUDA_BUCKETS_MAX = 64,
     CUDA_BIAS_MAX = LOGIT_BIAS_MAX,
     CUDA_CHANGE_SLOTS = 4,
+    /* Decode steps of more rows go through cuBLAS, although the fused products take up to
+     * CUDA_SKINNY_TOKENS: with two tiles of tokens they take too many registers to begin beside
+     * attention, and lose 5 to 17% to cuBLAS. */
+    CUDA_FUSED_ROWS = 8,
     CUDA_ROW_STEP = 64, /* large steps are padded to multiples of so many rows */
 };
 

@@ -1,6 +1,6 @@
 /* cuda_ops.c -- the operations of a step: which kernels each one launches.
  *
- *     few rows (up to 16, decode steps; capability 9.0)      more rows, or prefill
+ *     few rows (up to 8, decode steps; capability 9.0)       more rows, or prefill
  *     qkv product: norm, rotary, pages fused in              norm | product | bias, rotary, pages
  *     attention                                              attention
  *     out product: residual, next norm's squares fused in    product onto the residual

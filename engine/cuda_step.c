@@ -147,7 +147,7 @@ static void choose_path(struct backend *b, struct cuda_lane *lane)
     if (lane->decodes && bucket < b->bucket_count) {
         uint32_t rows = b->buckets[bucket];
 
-        if (b->packs && rows <= CUDA_SKINNY_TOKENS)
+        if (b->packs && rows <= CUDA_FUSED_ROWS)
             lane->fused_tiles = cuda_skinny_tiles(rows);
         lane->tokens = lane->fused_tiles ? rows : cuda_rows_padded(rows);
         lane->outputs = lane->tokens;
