@@ -8,10 +8,10 @@
  *     | seq 0 head 0 | seq 0 head 1 | ... | seq 1 head 0 | ...        in units of pages
  *     |....block 0....|....block 1....|....block 2....|               one block an SM
  *
- * and every block gets an equal run of it: whole items, and at most one cut at either end. A *part*
- * is what a result is first computed for by itself: an item's run within a block, or, with
- * fixed splits, so many pages of it as its own length says. Parts of an item that is cut meet in
- * slots in memory, and the block that comes last adds them up in order. */
+ * and every block gets a run of it, as equal as can be: whole items, and at most one cut at either
+ * end. A *part* is what a result is first computed for by itself: an item's run within a block, or,
+ * with fixed splits, so many pages of it as its own length says. Parts of an item that is cut meet
+ * in slots in memory, and the block that comes last adds them up in order. */
 #ifndef WEFT_ATTENTION_CUH
 #define WEFT_ATTENTION_CUH
 

@@ -2,8 +2,8 @@
  *
  * attention.cuh draws the line of pages that is divided. One block of threads computes
  *   1. which sequences have a token, and how many pages lie before each (a scan),
- *   2. where each block of the decode kernel starts: equal shares, with fixed splits moved back
- *      to where a part begins,
+ *   2. where each block of the decode kernel starts: shares as equal as they can be without many
+ *      cuts; with fixed splits equal ones, moved back to where a part begins,
  *   3. how many cuts and slots lie before each of them (a scan),
  *   4. the items, in order, each sequence and head for itself; then the blocks.
  * A few KB are written; it takes some microseconds a step and is the same for every layer. */
@@ -11,6 +11,8 @@
 
 constexpr uint32_t THREADS = 512;
 constexpr uint32_t SEQUENCES_MAX = 4096;
+constexpr uint32_t CUT_PAGES = 9;      /* more of them for a block are cheaper than a cut */
+constexpr uint32_t PART_PAGES_MIN = 2; /* of a part, where there is little to read */
 
 struct plan_size {
     uint32_t sequences;
@@ -134,22 +136,47 @@ __device__ void sequences_list(const struct cuda_segment *segments, const struct
     __syncthreads();
 }
 
-/* Step 2. Every block up to the number of units gets at least one of them. */
+/* Between how many blocks the units are divided. Few items: into equal parts, each of at least
+ * PART_PAGES_MIN pages, where no block gets many more pages by it than if all blocks had the same.
+ * Blocks without work cost little: half of them read nearly as fast as all. */
+__device__ __forceinline__ uint32_t blocks_choose(uint32_t units, uint32_t items, uint32_t blocks)
+{
+    uint32_t share, even;
+
+    if (items == 0 || items > blocks)
+        return min(blocks, units);
+    share = max((units + blocks - 1) / blocks, PART_PAGES_MIN);
+    even = items * min((units + items * share - 1) / (items * share), blocks / items);
+    return (units + even - 1) / even <= units / blocks + CUT_PAGES ? even : min(blocks, units);
+}
+
+/* Where block `block` of `blocks` begins. A start that lies near to an item's is moved there. */
+__device__ uint32_t start_of(const struct plan_size &size, const struct line &line, uint32_t block,
+                             uint32_t blocks)
+{
+    const uint32_t units = line.pages_before[line.count] * size.heads;
+
+    if (block >= blocks)
+        return units;
+    const uint32_t start = (uint32_t)((uint64_t)units * block / blocks);
+    const uint32_t tolerance = min(CUT_PAGES, units / blocks / 3);
+    const struct place at = place_unit(line, size.heads, start);
+
+    if (size.fixed)
+        return start - (start - at.from) % fixed_pages(at.pages);
+    return start - at.from <= tolerance ? at.from : at.to - start <= tolerance ? at.to : start;
+}
+
+/* Step 2. */
 __device__ void starts_choose(const struct plan_size &size, struct line *line)
 {
     const uint32_t units = line->pages_before[line->count] * size.heads;
-    const uint32_t blocks = min(size.blocks, units);
+    const uint32_t blocks = size.fixed
+                                ? min(size.blocks, units)
+                                : blocks_choose(units, line->count * size.heads, size.blocks);
 
-    for (uint32_t i = threadIdx.x; i <= size.blocks; i += THREADS) {
-        uint32_t start = i < blocks ? (uint32_t)((uint64_t)units * i / blocks) : units;
-
-        if (size.fixed && start < units) {
-            const struct place at = place_unit(*line, size.heads, start);
-
-            start -= (start - at.from) % fixed_pages(at.pages);
-        }
-        line->starts[i] = start;
-    }
+    for (uint32_t i = threadIdx.x; i <= size.blocks; i += THREADS)
+        line->starts[i] = start_of(size, *line, i, blocks);
     __syncthreads();
 }
 
