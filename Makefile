@@ -125,10 +125,11 @@ format-check: ## say what `make format` would change
 golden: ## remake the reference files that the tests compare with
 	@set -e; for script in $(wildcard tests/golden/make_*.py); do $(PYTHON) $$script; done
 
-bench: $(BUILD)/weft $(VENV)/ready ## speed of the engine, then of streams over HTTP
+bench: $(BUILD)/weft $(BUILD)/tests/load/bench_tokenizer $(VENV)/ready ## speed of the engine, of streams over HTTP, of tokenizers
 	@deploy/fetch-demo-model
 	$(BUILD)/weft bench
 	$(VENV)/bin/python tests/load/load.py --binary $(BUILD)/weft
+	$(VENV)/bin/python tests/load/bench_tokenizer.py
 
 ##@ Ship
 bundle: $(BUILD)/weft $(CUDA_LIBRARY) ## build/weft-VERSION-linux-ARCH/, for any Linux of glibc >= 2.36 [CUDA_ARCHS=release]
