@@ -8,46 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/base/utf8.h"
 #include "engine/gguf.h"
-#include "engine/text/detok.h"
 #include "engine/text/tokenizer.h"
+#include "tests/lib/fuzz_text.h"
 #include "tests/lib/tiny_vocabulary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TEXT_BYTES_MAX = 500, TOKENS_MAX = 8000 };
-
-static void check(bool right)
-{
-    if (!right)
-        abort();
-}
-
-static void encode_and_decode(const struct tokenizer *tokenizer, const char *text, size_t bytes)
-{
-    for (unsigned flags = 0; flags < 4; flags++) {
-        struct tokens tokens;
-        struct detok detok;
-        struct buf decoded;
-        int r;
-
-        tokens_init(&tokens, TOKENS_MAX);
-        buf_init(&decoded, 64 << 20);
-        detok_init(&detok, tokenizer, flags & 1);
-        r = tokenizer_encode(tokenizer, text, bytes, flags, &tokens, NULL);
-        check(r == 0 || r == E_TOO_LARGE || r == E_MEMORY);
-        for (size_t i = 0; i < tokens.count; i++) {
-            check(tokens.ids[i] >= 0 && (uint32_t)tokens.ids[i] < tokenizer_count(tokenizer));
-            detok_feed(&detok, tokens.ids[i], &decoded);
-        }
-        detok_flush(&detok, &decoded);
-        for (size_t at = 0, taken; at < decoded.bytes; at += taken)
-            check(utf8_next(decoded.data + at, decoded.bytes - at, &taken, NULL));
-        buf_fini(&decoded);
-        tokens_fini(&tokens);
-    }
-}
+enum { TEXT_BYTES_MAX = 500 };
 
 /* Opened at the first input and kept: the fuzzer ends with the process. */
 static void use_made_up_ones(const char *text, size_t bytes)
