@@ -62,6 +62,9 @@ static const char *piece_here(struct decoding *decoding, int32_t id, size_t *ret
     bool first = !decoding->started;
 
     decoding->started = true;
+    if (decoding->tokenizer->decode.hides_controls &&
+        decoding->tokenizer->vocabulary.types[id] == TOKEN_UNKNOWN)
+        return piece; /* its spaces are its own */
     switch (decoding->tokenizer->decode.start) {
     case START_AS_IS:
         break;
@@ -104,6 +107,16 @@ static void put_piece(struct decoding *decoding, int32_t id, const char *piece, 
     }
 }
 
+/* sentencepiece hides control tokens always, and the unknown one never. */
+static bool adds_text(const struct tokenizer *tokenizer, int32_t id, bool skip_special)
+{
+    if (id < 0 || (uint32_t)id >= tokenizer->vocabulary.count)
+        return false;
+    if (tokenizer->decode.hides_controls)
+        return tokenizer->vocabulary.types[id] != TOKEN_CONTROL;
+    return !skip_special || !tokenizer_is_special(tokenizer, id);
+}
+
 void tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
                       bool skip_special, struct buf *text,
                       void (*piece)(void *data, const char *bytes, size_t count), void *data)
@@ -116,14 +129,12 @@ void tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, siz
     for (size_t i = 0; i < count; i++) {
         const char *bytes = "";
         size_t byte_count = 0;
-        bool known = ids[i] >= 0 && (uint32_t)ids[i] < tokenizer->vocabulary.count;
 
-        if (known && tokenizer->decode.hides_controls &&
-            tokenizer->vocabulary.types[ids[i]] == TOKEN_CONTROL) {
-            end_run(&decoding);
-        } else if (known && !(skip_special && tokenizer_is_special(tokenizer, ids[i]))) {
+        if (adds_text(tokenizer, ids[i], skip_special)) {
             bytes = piece_here(&decoding, ids[i], &byte_count);
             put_piece(&decoding, ids[i], bytes, byte_count);
+        } else if (tokenizer->decode.hides_controls) {
+            end_run(&decoding);
         }
         if (piece)
             piece(data, bytes, byte_count);

@@ -16,7 +16,13 @@
 #include "engine/text/tokenizer_files.h"
 #include "engine/text/tokenizer_ranked.h"
 
-enum { RANKS_MAX = 1 << 22, SPECIALS_MAX = 4096, NAME_ROOM = 64, LINE_BYTES_MAX = 8192 };
+enum {
+    RANKS_MAX = 1 << 22,
+    RANK_GAPS_MAX = 1024,
+    SPECIALS_MAX = 4096,
+    NAME_ROOM = 64,
+    LINE_BYTES_MAX = 8192
+};
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
 #define WORDS(digits)                                                    \
@@ -134,10 +140,24 @@ bool tiktoken_is_like(const char *text, size_t bytes)
     return like;
 }
 
+/* Ranks may have gaps, but a short file must not ask for much. */
+static size_t count_ranks(const char *text, size_t bytes)
+{
+    size_t count = RANK_GAPS_MAX;
+
+    for (size_t i = 0; i < bytes && count < RANKS_MAX; i++)
+        count += text[i] == '\n';
+    return count;
+}
+
 static int read_tokens(const char *text, size_t bytes, struct ranked *ranked, struct fault *fault)
 {
+    size_t number = 1, room = count_ranks(text, bytes);
     struct line line;
-    size_t number = 1;
+
+    ranked->tokens = calloc(room, sizeof *ranked->tokens);
+    if (!ranked->tokens)
+        return fault_set(fault, E_MEMORY, "out of memory for the vocabulary");
 
     for (size_t at = 0; at < bytes; number++) {
         size_t start = ranked->bytes.bytes;
@@ -146,7 +166,7 @@ static int read_tokens(const char *text, size_t bytes, struct ranked *ranked, st
             at++;
             continue;
         }
-        if (!read_line(text, bytes, &at, &line) || line.rank >= RANKS_MAX ||
+        if (!read_line(text, bytes, &at, &line) || line.rank >= (int64_t)room ||
             base64_append(line.token, line.token_bytes, &ranked->bytes) < 0)
             return fault_set(fault, E_CORRUPT, "line %zu is no token and its rank", number);
         ranked->tokens[line.rank] =
@@ -247,9 +267,8 @@ int tokenizer_open_tiktoken(const char *text, size_t bytes, const json_t *config
     int r = 0;
 
     buf_init(&ranked.bytes, INT32_MAX);
-    ranked.tokens = calloc(RANKS_MAX, sizeof *ranked.tokens);
     ranked.specials = calloc(SPECIALS_MAX, sizeof *ranked.specials);
-    if (!names || !ranked.tokens || !ranked.specials)
+    if (!names || !ranked.specials)
         r = fault_set(fault, E_MEMORY, "out of memory for the vocabulary");
     if (r == 0)
         r = read_tokens(text, bytes, &ranked, fault);

@@ -4,6 +4,7 @@
 #include "engine/text/tokenizer_unigram.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,7 @@ int unigram_open(const struct vocabulary *vocabulary, const struct unigram_optio
     unigram->vocabulary = vocabulary;
     unigram->options = *options;
     unigram->lowest = HUGE_VAL;
-    unigram->highest = -HUGE_VAL;
+    unigram->highest = (double)FLT_MIN; /* sentencepiece starts there, and so must all */
     *ret_unigram = unigram;
     return 0;
 }

@@ -1,4 +1,4 @@
-/* fuzz_sentencepiece.c -- libFuzzer target: any bytes as a tokenizer.model, sentencepiece's or OpenAI's.
+/* fuzz_sentencepiece.c -- libFuzzer target: any bytes as a tokenizer.model of either format.
  *
  * What opens must encode the input's last bytes, and some fixed ones, to ids below its count, whose
  * text is UTF-8. Corpus: tests/fuzz/corpus_sentencepiece. */

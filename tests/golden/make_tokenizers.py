@@ -286,12 +286,16 @@ def cases_of(tokenizer):
     count = tokenizer.get_vocab_size()
     for i, text in enumerate(TEXTS):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
+        plain = as_text.encode(text, add_special_tokens=False).ids
+        # The library's models may make a control token of a text that spells its name; ours never
+        # do, so where that happened nothing is compared.
+        controls = {tokenizer.token_to_id(name) for name in SPECIAL[1:]}
         yield {
             "id": f"text-{i}",
             "text": text,
             "ids": ids,
             "ids_special": tokenizer.encode(text).ids,
-            "ids_specials_as_text": as_text.encode(text, add_special_tokens=False).ids,
+            "ids_specials_as_text": None if controls & set(plain) else plain,
             "decoded": tokenizer.decode(ids, skip_special_tokens=False),
             "decoded_skip": tokenizer.decode(ids),
         }

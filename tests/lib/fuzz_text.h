@@ -16,7 +16,7 @@ static inline void check(bool right)
         abort();
 }
 
-/* Whatever the tokenizer is: ids below its count, and their text is UTF-8, both ways of decoding. */
+/* Whatever the tokenizer is: ids below its count, and their text is UTF-8 both ways of decoding. */
 static inline void encode_and_decode(const struct tokenizer *tokenizer, const char *text,
                                      size_t bytes)
 {
