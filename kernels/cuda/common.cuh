@@ -235,9 +235,11 @@ __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
                  : "memory");
 }
 
-/* Traps after some seconds, so that a wrong pipeline ends as an error and not as a hang. */
+/* Traps after some seconds, so that a wrong pipeline ends as an error and not as a hang. Not
+ * unrolled: the kernels of a layer share an instruction cache that they barely fit in. */
 __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t parity)
 {
+#pragma unroll 1
     for (uint32_t tries = 0; tries < 1u << 24; tries++) {
         uint32_t done;
 

@@ -1,8 +1,8 @@
 /* place.cu -- weights to where the products read them, once, at start.
  *
- * Packed form (skinny.cu): blocks of 64 outputs x 128 columns; in a block, for each 16 columns, for
- * each 16 outputs, for each lane its eight elements of the `a` operand of mma.m16n8k16. Outputs and
- * columns beyond the weight's own are zeros. */
+ * Packed form (skinny.cu): blocks of 64 outputs x 128 columns; in a block, for each 32 outputs, for
+ * each 16 columns, for each 16 outputs, for each lane its eight elements of the `a` operand of
+ * mma.m16n8k16. Outputs and columns beyond the weight's own are zeros. */
 #include "kernels/cuda/common.cuh"
 
 namespace
@@ -58,8 +58,9 @@ __global__ void pack(const struct cuda_pack a, const uint16_t *from, uint16_t *t
         uint32_t inside = (uint32_t)(i % (CUDA_SKINNY_OUTPUTS * CUDA_SKINNY_COLUMNS));
         uint64_t block = i / (CUDA_SKINNY_OUTPUTS * CUDA_SKINNY_COLUMNS);
         uint32_t fragment = inside / 256, lane = inside % 256 / 8, e = inside % 8;
-        uint32_t tile = fragment % (CUDA_SKINNY_OUTPUTS / 16);
-        uint32_t step = fragment / (CUDA_SKINNY_OUTPUTS / 16);
+        uint32_t half = fragment / (CUDA_SKINNY_COLUMNS / 16 * 2);
+        uint32_t tile = half * 2 + fragment % 2;
+        uint32_t step = fragment / 2 % (CUDA_SKINNY_COLUMNS / 16);
         uint32_t row = (uint32_t)(block / chunks) * CUDA_SKINNY_OUTPUTS + tile * 16 + lane / 4 +
                        (e >> 1 & 1) * 8;
         uint32_t column = (uint32_t)(block % chunks) * CUDA_SKINNY_COLUMNS + step * 16 +

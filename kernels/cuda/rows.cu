@@ -1,6 +1,6 @@
 /* rows.cu -- embedding, rotary positions and the KV pages. Each kernel reads and writes every
  * element once; beside the products they take no time worth speaking of, so they are written to be
- * plain. */
+ * plain, but the embedding, which every step begins with, asks for all that it reads at once. */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/kv_store.cuh"
 
@@ -11,11 +11,46 @@ constexpr int THREADS = 256;
 
 /* --- embedding ----------------------------------------------------------------------------- */
 
+/* Neighbours that a thread embeds at once, so that their loads are all on the way together: one
+ * after another they would take as long as a product. What a fragment has of one token, and a sum
+ * of squares is of. */
+constexpr uint32_t GROUP = 16;
+template <class T> struct alignas(GROUP * sizeof(T)) Group {
+    T v[GROUP];
+};
+
+/* Of `count` elements from `from` on; whole groups are aligned where rows are whole groups. */
+template <class T>
+__device__ __forceinline__ void load_group(const T *from, uint32_t count, bool aligned,
+                                           Group<T> *to)
+{
+    if (aligned) {
+        *to = *reinterpret_cast<const Group<T> *>(from);
+        return;
+    }
+    for (uint32_t e = 0; e < GROUP; e++)
+        to->v[e] = e < count ? from[e] : from_float<T>(0.0f);
+}
+
+template <class T>
+__device__ __forceinline__ void store_group(const Group<T> &from, uint32_t count, bool aligned,
+                                            T *to)
+{
+    if (aligned) {
+        *reinterpret_cast<Group<T> *>(to) = from;
+        return;
+    }
+    for (uint32_t e = 0; e < count; e++)
+        to[e] = from.v[e];
+}
+
 /* A block a token: the residual, the rotary table and, for the fused products, x in fragments with
- * a sum of squares for each 16 elements (a half warp holds them). */
+ * a sum of squares for each group. */
 template <class T> __global__ void embed(const struct cuda_embed a)
 {
     const uint32_t token = blockIdx.x, width = a.rows.width, thread = threadIdx.x;
+    const uint32_t groups = (width + GROUP - 1) / GROUP;
+    const bool aligned = width % GROUP == 0;
 
     dependents_launch();
     dependency_wait();
@@ -23,23 +58,31 @@ template <class T> __global__ void embed(const struct cuda_embed a)
     const bool used = placed.row != CUDA_ROW_NONE;
     const T *from = static_cast<const T *>(a.table) + (used ? (size_t)placed.token * width : 0);
     float *residual = a.rows.residual + (size_t)token * width;
-    const uint32_t groups = (width + 15) / 16;
 
-    for (uint32_t start = 0; start < groups * 16; start += THREADS) {
-        uint32_t i = start + thread;
-        float v = used && i < width ? to_float(from[i]) : 0.0f, square = v * v;
+    for (uint32_t group = thread; group < groups; group += THREADS) {
+        const uint32_t first = group * GROUP, count = min(GROUP, width - first);
+        Group<T> row;
+        Group<float> gamma, wide;
+        float square = 0.0f;
 
-        if (i < width)
-            residual[i] = v;
+        load_group(from + first, count, aligned, &row);
+        if (a.tiles > 0)
+            load_group(a.gamma + first, count, aligned, &gamma);
+#pragma unroll
+        for (uint32_t e = 0; e < GROUP; e++) {
+            wide.v[e] = used ? to_float(row.v[e]) : 0.0f;
+            square += wide.v[e] * wide.v[e];
+        }
+        store_group(wide, count, aligned, residual + first);
         if (a.tiles == 0)
             continue;
+        /* The group's places in a fragment are one after another. */
+        T *x = static_cast<T *>(a.x) + cuda_fragment(token, first, a.tiles);
 #pragma unroll
-        for (int distance = 8; distance > 0; distance /= 2)
-            square += __shfl_xor_sync(ALL_LANES, square, distance);
-        if (i < width)
-            static_cast<T *>(a.x)[cuda_fragment(token, i, a.tiles)] = from_float<T>(v * a.gamma[i]);
-        if (i < width && i % 16 == 0)
-            a.squares[(size_t)token * groups + i / 16] = square;
+        for (uint32_t e = 0; e < GROUP; e++)
+            if (e < count)
+                x[cuda_fragment(0, e, 1)] = from_float<T>(wide.v[e] * gamma.v[e]);
+        a.squares[(size_t)token * groups + group] = square;
     }
     for (uint32_t pair = thread; pair < a.rotary_pairs; pair += THREADS) {
         float sine, cosine;

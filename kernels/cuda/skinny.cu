@@ -3,79 +3,111 @@
  *     y[token][output] = scale[token] * sum over columns of w[output][column] x[token][column]
  *
  * for 1 to 16 tokens, where the time is that of reading w once. Weights are the `a` operand of the
- * matrix instruction (16 outputs), tokens the `b` operand (tiles of 8), so 1 to 8 tokens cost the
- * same. The design, and where its numbers were measured (one H200, a step of an 8B model):
+ * matrix instruction (16 outputs), tokens the `b` operand (tiles of 8). The design, and where its
+ * numbers were measured (one H200, a step of an 8B model):
  *
- *     w, packed   [outputs / 64][columns / 128] blocks of 64 x 128 elements, 16 KB, in the order in
- *                 which lanes hold fragments: one bulk copy a block, one 16-byte read a fragment
- *     blocks      are dealt to one thread block per multiprocessor, equal counts, in order: a tile
- *                 of 64 outputs may be shared by neighbours
- *     a block of  9 warps: one copies (w block and x chunk into a ring of stages, at most three
- *     threads     on the way, deeper queues only add latency), eight compute: 4 x 16 outputs, two
- *                 halves of the 128 columns
- *     boundary    dependents are launched at the start, and w is copied before the wait for the
- *                 kernel ahead: weights depend on nothing. Half a multiprocessor each, so that two
- *                 kernels fit beside one another
+ *     w, packed   [outputs / 64][columns / 128] blocks of 64 x 128 elements, 16 KB, in halves of 32
+ *                 outputs, in the order in which lanes hold fragments: one bulk copy a block or
+ *                 half, one 16-byte read a fragment
+ *     units       blocks, or their halves, are dealt to one thread block per multiprocessor, equal
+ *                 counts, in order: a tile of outputs may be shared by neighbours
+ *     a block of  a warp that copies units into a ring of stages, at most 64 KB on the way (deeper
+ *     threads     queues only add latency); one that copies their chunks of x; eight that compute:
+ *                 tiles of 16 outputs, and parts of the 128 columns
+ *     boundary    dependents are launched at the start, and the whole ring is filled before the
+ *                 wait for the kernel ahead: weights depend on nothing. Half a multiprocessor each,
+ *                 so that two kernels fit beside one another
+ *
+ * One token has a form of its own: tiles of 32 outputs, and all of x in shared memory. A block then
+ * has about a tile or more of each product, so that the part that a neighbour needs is its first
+ * one, long complete when it is needed; and the memory's bandwidth is left to w.
  *
  * A shared tile: whoever is not its owner (the block with its first columns) stores its sum and
- * counts itself in; the owner, normally last by far, adds the others' in order. When one is not
- * there yet, the owner stores its own sum too and whoever is last finishes the tile: nobody waits
- * for a block that may not have started. The order of additions is the same either way.
+ * counts itself in; the owner adds the others' in order. When one is not there yet, the owner
+ * stores its own sum too and whoever is last finishes: nobody waits for a block that may not have
+ * started. The order of additions is the same either way. Each warp does so for its 16 outputs.
+ *
+ * Code is kept short: a layer's kernels follow one another within microseconds and share the
+ * multiprocessor's instruction cache. Together with attention's they had 150 KB of code; with waits
+ * no longer unrolled, and nothing else changed, a step took 0.04 ms less, and some 10 KB more a
+ * kernel had cost it up to 1.5.
  *
  * From about 20 tokens on cuBLAS is faster, although it needs kernels of its own for the rest.
  *
  * RMSNorm is folded in: x is residual * gamma, and 1 / rms a factor of the token, from sums of
  * squares that the kernel before left by tiles of 16 outputs. */
-#include "kernels/cuda/common.cuh"
-#include "kernels/cuda/kv_store.cuh"
+#include "kernels/cuda/skinny_finish.cuh"
 
 namespace
 {
 
-constexpr int TILE_OUTPUTS = CUDA_SKINNY_OUTPUTS;
 constexpr int CHUNK = CUDA_SKINNY_COLUMNS;
-constexpr int BLOCK_BYTES = TILE_OUTPUTS * CHUNK * 2;
+constexpr int CHUNK_STEPS = CHUNK / 16; /* of the matrix instruction */
+constexpr int BLOCK_BYTES = CUDA_SKINNY_OUTPUTS * CHUNK * 2;
 constexpr uint32_t NO_TILE = 0xffffffffu;
 constexpr int COMPUTE_WARPS = 8;
 constexpr int COMPUTE_THREADS = COMPUTE_WARPS * 32;
-constexpr int THREADS = COMPUTE_THREADS + 32;
-constexpr int ROW_WARPS = TILE_OUTPUTS / 16;      /* 4 */
-constexpr int HALVES = COMPUTE_WARPS / ROW_WARPS; /* 2 */
-constexpr int STEPS = CHUNK / 16 / HALVES;        /* matrix instructions of a warp in a block */
-constexpr int COPIES_AHEAD = 4;                   /* stages on the way at once */
-constexpr int SHARED_BYTES = 113 * 1024;          /* half a multiprocessor's */
-constexpr float F16_MOST = 65504.0f;
+constexpr int BYTES_AHEAD = 64 * 1024;   /* of weights on the way at once */
+constexpr int SHARED_BYTES = 113 * 1024; /* half a multiprocessor's */
 
-template <int TILES> constexpr int STAGE_BYTES = BLOCK_BYTES + CHUNK *TILES * 16;
-template <int TILES>
-constexpr int FIXED_BYTES = TILE_OUTPUTS *TILES * 32 /* the second half's sums */ +
-                            CUDA_SKINNY_TOKENS * 4 /* scales */ + 256 /* barriers */;
-template <int TILES>
-constexpr int STAGE_COUNT = (SHARED_BYTES - FIXED_BYTES<TILES>) / STAGE_BYTES<TILES>;
-template <int TILES>
-constexpr int SHARED_OF = STAGE_COUNT<TILES> *STAGE_BYTES<TILES> + FIXED_BYTES<TILES>;
+/* How the work is cut for at most TOKENS tokens: 1, 8 or 16. */
+template <int TOKENS> struct Form {
+    static constexpr int TILES = (TOKENS + 7) / 8;
+    static constexpr bool RESIDENT = TOKENS == 1;      /* all of x lies in shared memory */
+    static constexpr int ROW_WARPS = RESIDENT ? 2 : 4; /* times 16 outputs: a tile */
+    static constexpr int OUTPUTS = 16 * ROW_WARPS;
+    static constexpr int TILES_OF_BLOCK = CUDA_SKINNY_OUTPUTS / OUTPUTS;
+    static constexpr int UNIT_BYTES = OUTPUTS * CHUNK * 2;
+    static constexpr int STAGE_UNITS = TILES_OF_BLOCK;      /* of neighbouring columns */
+    static constexpr int PARTS = COMPUTE_WARPS / ROW_WARPS; /* of a stage's columns */
+    static constexpr int UNIT_PARTS = PARTS / STAGE_UNITS;
+    static constexpr int STEPS = CHUNK_STEPS / UNIT_PARTS;
+    static constexpr int X_BYTES = RESIDENT ? 0 : CHUNK * TILES * 16; /* of a unit */
+    static constexpr int STAGE_BYTES = STAGE_UNITS * UNIT_BYTES + X_BYTES;
+    static constexpr int AHEAD = BYTES_AHEAD / (STAGE_UNITS * UNIT_BYTES);
+    static constexpr int STAGES_MOST = 8;
+    static constexpr int THREADS = COMPUTE_THREADS + (RESIDENT ? 32 : 64);
+    static constexpr int SUMS = ROW_WARPS * TILES * 32; /* float4, of a tile */
+    /* Floats of a tile's sums in shared memory: of one token only its own. */
+    static constexpr int PART_SUMS = RESIDENT ? OUTPUTS : SUMS * 4;
+    static constexpr int FIXED_BYTES =
+        2 * (PARTS - 1) * PART_SUMS * 4 + CUDA_SKINNY_TOKENS * 4 + 3 * STAGES_MOST * 8;
+};
 
-/* All that a kernel is given, by value. */
-struct Product {
-    const uint8_t *weights;
-    const uint8_t *x;
-    uint32_t tokens;
-    uint32_t outputs;
-    uint32_t chunks; /* of a tile's columns */
-    uint32_t units;  /* blocks of the whole weight */
-    uint32_t each, extra;
-    const float *squares;
-    uint32_t squares_count;
-    float width, epsilon;
-    float4 *partials;  /* [2][blocks][a tile's sums] */
-    uint32_t *arrived; /* [tiles of outputs], zero between kernels */
-    void *out;
-    uint32_t out_stride;
-    float *residual;
-    const float *next_gamma;
-    void *next_x;
-    float *next_squares;
-    struct cuda_qkv qkv;
+/* All of a block's shared memory. */
+template <class F> struct Room {
+    uint8_t *stages;
+    float
+        *sums; /* [2][PARTS - 1][PART_SUMS]: the columns' other parts, of this tile and the last */
+    float *scales;
+    uint64_t *weights; /* barriers, by stage: the unit, its x, and both read */
+    uint64_t *x;
+    uint64_t *empty;
+    uint4 *resident; /* x: [columns / 16] fragments of one token, 32 bytes each */
+
+    __device__ __forceinline__ Room(uint8_t *shared, uint32_t stage_count)
+    {
+        stages = shared;
+        sums = reinterpret_cast<float *>(shared + stage_count * F::STAGE_BYTES);
+        scales = sums + 2 * (F::PARTS - 1) * F::PART_SUMS;
+        weights = reinterpret_cast<uint64_t *>(scales + CUDA_SKINNY_TOKENS);
+        x = weights + F::STAGES_MOST;
+        empty = x + F::STAGES_MOST;
+        resident = reinterpret_cast<uint4 *>(empty + F::STAGES_MOST);
+    }
+};
+
+/* A place in the ring. */
+struct Turn {
+    uint32_t stage, parity;
+
+    __device__ __forceinline__ void next(uint32_t stages)
+    {
+        if (++stage == stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
 };
 
 /* Units are dealt out in order, `each` to a block and one more to the first `extra` blocks. */
@@ -91,288 +123,140 @@ __device__ __forceinline__ uint32_t block_of(const Product &p, uint32_t unit)
     return unit < longer ? unit / (p.each + 1) : p.extra + (unit - longer) / p.each;
 }
 
-/* Within the type's range. */
-template <class T> __device__ __forceinline__ float saturated(float v)
-{
-    return v;
-}
-template <> __device__ __forceinline__ float saturated<f16>(float v)
-{
-    return fminf(fmaxf(v, -F16_MOST), F16_MOST);
-}
+/* What of a block's units is in one stage: chunks first .. end - 1 of a tile's columns. */
+template <class F> struct Run {
+    uint32_t tile;
+    uint32_t first, end;
 
-/* --- one warp's 16 outputs of a finished tile ---------------------------------------------- */
-
-/* The sums of 16 outputs and 8 tokens lie so in a warp: lane l has outputs l / 4 and l / 4 + 8,
- * tokens 2 (l % 4) and the next:  v[0] = (o, t)  v[1] = (o, t + 1)  v[2] = (o + 8, t)
- * v[3] = (o + 8, t + 1). */
-struct Place {
-    uint32_t row_tile; /* output / 16 */
-    uint32_t output;
-    uint32_t token;
+    /* From the block's unit `unit` on. */
+    __device__ __forceinline__ Run(const Product &p, uint32_t unit, uint32_t left)
+        : tile(unit / p.chunks), first(unit % p.chunks)
+    {
+        bound(p, left);
+    }
+    __device__ __forceinline__ void bound(const Product &p, uint32_t left)
+    {
+        end = min(first - first % F::STAGE_UNITS + F::STAGE_UNITS, min(p.chunks, first + left));
+    }
+    __device__ __forceinline__ uint32_t count() const
+    {
+        return end - first;
+    }
+    /* To the next one; so many units were left before this one's. */
+    __device__ __forceinline__ void next(const Product &p, uint32_t left)
+    {
+        left -= count();
+        first = end;
+        if (first == p.chunks) {
+            first = 0;
+            tile++;
+        }
+        bound(p, left);
+    }
 };
 
-template <class T>
-__device__ __forceinline__ void finish_plain(const Product &p, const Place &at, const float (&v)[4])
-{
-    T *out = static_cast<T *>(p.out);
+/* --- copying ------------------------------------------------------------------------------- */
 
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        uint32_t token = at.token + (e & 1), output = at.output + (e >> 1) * 8;
-        if (token < p.tokens && output < p.outputs)
-            out[(size_t)token * p.out_stride + output] = from_float<T>(v[e]);
-    }
-}
-
-__device__ __forceinline__ void finish_logits(const Product &p, const Place &at,
-                                              const float (&v)[4])
-{
-    finish_plain<float>(p, at, v);
-}
-
-/* The sums of 16 columns as the next product's b operand: what lane l holds of it is token l / 4,
- * columns 2 (l % 4), the next, and those eight on: two transposed matrices. Tokens beyond the
- * step's are written too; nobody reads what becomes of them. */
-template <class T, int TILES>
-__device__ __forceinline__ void store_fragment(void *x, const Place &at, const float (&v)[4])
-{
-    uint2 fragment;
-
-    fragment.x = transposed_matrix(pack_pair<T>(saturated<T>(v[0]), saturated<T>(v[1])));
-    fragment.y = transposed_matrix(pack_pair<T>(saturated<T>(v[2]), saturated<T>(v[3])));
-    reinterpret_cast<uint2 *>(x)[(at.row_tile * TILES + at.token / 8) * 32 + threadIdx.x % 32] =
-        fragment;
-}
-
-template <class T, int TILES>
-__device__ __forceinline__ void finish_residual(const Product &p, const Place &at,
-                                                const float (&v)[4], const float (&before)[4])
-{
-    float square[2] = {0.0f, 0.0f}, x[4];
-
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        uint32_t token = at.token + (e & 1), output = at.output + (e >> 1) * 8;
-        float after = before[e] + v[e];
-
-        if (token < p.tokens && output < p.outputs)
-            __stcg(p.residual + (size_t)token * p.outputs + output, after);
-        x[e] = p.next_gamma && output < p.outputs ? after * p.next_gamma[output] : 0.0f;
-        square[e & 1] += after * after;
-    }
-    if (!p.next_gamma)
-        return;
-    store_fragment<T, TILES>(p.next_x, at, x);
-#pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2) {
-        square[0] += __shfl_xor_sync(ALL_LANES, square[0], distance);
-        square[1] += __shfl_xor_sync(ALL_LANES, square[1], distance);
-    }
-    if (threadIdx.x % 32 < 4) {
-        uint32_t count = (p.outputs + 15) / 16;
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-            if (at.token + e < p.tokens && at.row_tile < count)
-                __stcg(p.next_squares + (size_t)(at.token + e) * count + at.row_tile, square[e]);
-    }
-}
-
-/* Packed rows: 8 gates, then their 8 ups: half of a fragment. */
-template <class T, int TILES>
-__device__ __forceinline__ void finish_swiglu(const Product &p, const Place &at,
-                                              const float (&v)[4])
-{
-    float hidden[2];
-
-#pragma unroll
-    for (int e = 0; e < 2; e++)
-        hidden[e] = saturated<T>(v[e] / (1.0f + __expf(-v[e])) * v[2 + e]);
-    uint32_t pair = transposed_matrix(pack_pair<T>(hidden[0], hidden[1]));
-    uint32_t fragment = at.row_tile / 2 * TILES + at.token / 8;
-
-    reinterpret_cast<uint32_t *>(
-        p.next_x)[(fragment * 32 + threadIdx.x % 32) * 2 + at.row_tile % 2] = pair;
-}
-
-/* Where the tile's 16 rows belong: a head is whole tiles. */
-struct Heads {
-    uint32_t part; /* 0 q, 1 k, 2 v; 3: padding */
-    uint32_t head;
-    uint32_t row; /* of the tile in its head */
-};
-__device__ __forceinline__ Heads heads_of(const struct cuda_qkv &q, uint32_t row_tile)
-{
-    const uint32_t q_rows = q.heads * q.head_size, kv_rows = q.kv_heads * q.head_size;
-    uint32_t row = row_tile * 16, part = 0;
-
-    if (row >= q_rows) {
-        part = 1 + (row - q_rows) / kv_rows;
-        row = (row - q_rows) % kv_rows;
-    }
-    return Heads{part < 3 ? part : 3, row / q.head_size, row % q.head_size};
-}
-
-/* Packed rows of q and k: the first elements of eight pairs, then their second ones (cuda_pack).
- * `turns` are cosine and sine of the two tokens, `slots` their places in the pages. Two neighbours
- * are stored at once: a pair's own where pairs are neighbours, else those of two lanes. */
-template <class T>
-__device__ __forceinline__ void finish_qkv(const Product &p, const Place &at, const float (&v)[4],
-                                           const float (&turns)[4], const uint32_t *slots)
-{
-    const struct cuda_qkv &q = p.qkv;
-    const Heads heads = heads_of(q, at.row_tile);
-    const uint32_t within = at.output % 8, half = q.rotary.size / 2;
-    uint32_t first = heads.row + within, second = first + 8;
-    bool neighbours = false;
-
-    if (heads.part == 3)
-        return;
-    if (heads.part < 2) {
-        uint32_t pair = heads.row / 2 + within;
-
-        pair_elements(q.rotary, pair, &first, &second);
-        neighbours = !q.rotary.halves || pair >= half;
-    }
-    float bias[2] = {0.0f, 0.0f};
-    if (q.bias) {
-        uint32_t base = at.row_tile * 16 - heads.row;
-        bias[0] = q.bias[base + first];
-        bias[1] = q.bias[base + second];
-    }
-    const bool odd = within & 1;
-    const uint32_t element = neighbours || !odd ? first : second - 1;
-    const uint32_t chunk = element * sizeof(T) / 16, head_bytes = q.head_size * sizeof(T);
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-        float a = v[e] + bias[0], b = v[2 + e] + bias[1];
-
-        if (heads.part < 2) {
-            float turned = a * turns[2 * e] - b * turns[2 * e + 1];
-            b = a * turns[2 * e + 1] + b * turns[2 * e];
-            a = turned;
-        }
-        if (!neighbours) {
-            float other = __shfl_xor_sync(ALL_LANES, odd ? a : b, 4);
-            if (odd)
-                a = other;
-            else
-                b = other;
-        }
-        if (slots[e] == CUDA_ROW_NONE)
-            continue;
-        const uint32_t place = slots[e] % CUDA_PAGE_TOKENS;
-        uint8_t *to = heads.part == 0
-                          ? static_cast<uint8_t *>(q.q) +
-                                ((size_t)(at.token + e) * q.heads + heads.head) * head_bytes +
-                                element * sizeof(T)
-                          : static_cast<uint8_t *>(q.pages) +
-                                cuda_kv_block(slots[e] / CUDA_PAGE_TOKENS, q.kv_heads, heads.head,
-                                              heads.part - 1, head_bytes) +
-                                (size_t)place * head_bytes +
-                                cuda_kv_chunk(chunk, head_bytes / 16, place) * 16 +
-                                element * sizeof(T) % 16;
-        *reinterpret_cast<uint32_t *>(to) = pack_pair<T>(a, b);
-    }
-}
-
-/* Where the keys and values of the lane's tokens belong: page x CUDA_PAGE_TOKENS + place; tokens
- * beyond the step's and padding: CUDA_ROW_NONE. Again all loads of a kind at once. */
-template <int TILES>
-__device__ __forceinline__ void find_slots(const Product &p, uint32_t (&slots)[TILES][2])
-{
-    struct cuda_token placed[TILES][2];
-
-#pragma unroll
-    for (int j = 0; j < TILES; j++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            uint32_t token = j * 8 + threadIdx.x % 4 * 2 + e;
-
-            placed[j][e].row = CUDA_ROW_NONE;
-            if (token < p.tokens)
-                placed[j][e] = p.qkv.rows.placed[token];
-        }
-#pragma unroll
-    for (int j = 0; j < TILES; j++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const struct cuda_token &token = placed[j][e];
-
-            slots[j][e] = CUDA_ROW_NONE;
-            if (token.row != CUDA_ROW_NONE)
-                slots[j][e] = p.qkv.page_table[(size_t)token.row * p.qkv.pages_per_row +
-                                               token.position / CUDA_PAGE_TOKENS] *
-                                  CUDA_PAGE_TOKENS +
-                              token.position % CUDA_PAGE_TOKENS;
-        }
-}
-
-/* --- the kernel ---------------------------------------------------------------------------- */
-
-struct Ring {
-    uint8_t *stages;
-    uint64_t *full;
-    uint64_t *empty;
-};
-
-/* The copying thread: weights at once, x when the kernel ahead is done. */
-template <int TILES>
-__device__ __forceinline__ void copy_blocks(const Product &p, const Ring &ring, uint32_t begin,
-                                            uint32_t end)
-{
 #if HAS_BULK_COPY
-    constexpr int STAGES = STAGE_COUNT<TILES>, BYTES = STAGE_BYTES<TILES>;
-    constexpr uint32_t X_BYTES = CHUNK * TILES * 16;
-    const uint64_t once = policy_evict_first(), often = policy_evict_normal();
-    static_assert(COPIES_AHEAD < STAGES, "a stage is free before it is copied to");
-    const uint32_t first_count = min((uint32_t)COPIES_AHEAD, end - begin);
+/* One thread. */
+template <class F>
+__device__ __forceinline__ void copy_weights(const Product &p, const Room<F> &room, uint32_t begin,
+                                             uint32_t end)
+{
+    const uint64_t once = policy_evict_first();
+    Run<F> run(p, begin, end - begin);
+    Turn turn = {0, 0}, landed = {0, 0};
 
-    auto copy_weights = [&](uint32_t unit, uint32_t stage) {
-        barrier_expect(ring.full + stage, BYTES);
-        bulk_copy(ring.stages + stage * BYTES, p.weights + (size_t)unit * BLOCK_BYTES, BLOCK_BYTES,
-                  ring.full + stage, once);
-    };
-    auto copy_x = [&](uint32_t unit, uint32_t stage) {
-        bulk_copy(ring.stages + stage * BYTES + BLOCK_BYTES,
-                  p.x + (size_t)(unit % p.chunks) * X_BYTES, X_BYTES, ring.full + stage, often);
-    };
+    for (uint32_t left = end - begin, ahead = 0; left > 0; ahead++) {
+        const uint8_t *from = p.weights +
+                              (size_t)(run.tile / F::TILES_OF_BLOCK) * p.chunks * BLOCK_BYTES +
+                              run.tile % F::TILES_OF_BLOCK * F::UNIT_BYTES;
+        uint8_t *to = room.stages + turn.stage * F::STAGE_BYTES;
+        uint64_t *barrier = room.weights + turn.stage;
 
-    for (uint32_t i = 0; i < first_count; i++)
-        copy_weights(begin + i, i);
+        if (ahead >= F::AHEAD) {
+            barrier_wait(room.weights + landed.stage, landed.parity);
+            landed.next(p.stages);
+        }
+        barrier_wait(room.empty + turn.stage, turn.parity ^ 1);
+        barrier_expect(barrier, run.count() * F::UNIT_BYTES);
+        for (uint32_t chunk = run.first; chunk < run.end; chunk++)
+            bulk_copy(to + chunk % F::STAGE_UNITS * F::UNIT_BYTES,
+                      from + (size_t)chunk * BLOCK_BYTES, F::UNIT_BYTES, barrier, once);
+        turn.next(p.stages);
+        const uint32_t count = run.count();
+        run.next(p, left);
+        left -= count;
+    }
+}
+
+/* One thread: behind each unit, alone in its stage, its chunk of x, which the kernel ahead has
+ * written. */
+template <class F>
+__device__ __forceinline__ void copy_x(const Product &p, const Room<F> &room, uint32_t begin,
+                                       uint32_t end)
+{
+    const uint64_t often = policy_evict_normal();
+    uint32_t chunk = begin % p.chunks;
+    Turn turn = {0, 0};
+
     dependency_wait();
     bulk_fence();
-    for (uint32_t i = 0; i < first_count; i++)
-        copy_x(begin + i, i);
-    for (uint32_t i = first_count; i < end - begin; i++) {
-        uint32_t stage = i % STAGES, ahead = i - COPIES_AHEAD;
-
-        barrier_wait(ring.full + ahead % STAGES, ahead / STAGES & 1);
-        barrier_wait(ring.empty + stage, (i / STAGES & 1) ^ 1);
-        copy_weights(begin + i, stage);
-        copy_x(begin + i, stage);
+    for (uint32_t i = 0; i < end - begin; i++) {
+        barrier_wait(room.empty + turn.stage, turn.parity ^ 1);
+        barrier_expect(room.x + turn.stage, F::X_BYTES);
+        bulk_copy(room.stages + turn.stage * F::STAGE_BYTES + F::UNIT_BYTES,
+                  p.x + (size_t)chunk * F::X_BYTES, F::X_BYTES, room.x + turn.stage, often);
+        turn.next(p.stages);
+        if (++chunk == p.chunks)
+            chunk = 0;
     }
+}
 #endif
+
+/* Token 0's part of the fragments, by all computing warps but the first; a batch of loads is on the
+ * way at once. */
+__device__ __forceinline__ void load_resident(const Product &p, uint4 *to)
+{
+    constexpr uint32_t BATCH = 8, STRIDE = COMPUTE_THREADS - 32;
+    const uint32_t count = p.chunks * CHUNK / 8, first = threadIdx.x - 32;
+
+#pragma unroll 1
+    for (uint32_t i = first; i < count; i += BATCH * STRIDE) {
+        const uint4 *from = reinterpret_cast<const uint4 *>(p.x + (size_t)(i / 2) * 256) + i % 2;
+        uint4 v[BATCH];
+
+#pragma unroll
+        for (uint32_t n = 0; n < BATCH; n++)
+            if (i + n * STRIDE < count)
+                v[n] = __ldcg(from + n * (STRIDE / 2) * 16);
+#pragma unroll
+        for (uint32_t n = 0; n < BATCH; n++)
+            if (i + n * STRIDE < count)
+                to[i + n * STRIDE] = v[n];
+    }
 }
 
-/* 1 / rms of each token, from sums by tiles. A warp has every eighth token; its loads are all on
- * the way before the first is needed: one after another they would cost more than the product. */
+/* 1 / rms of each token, from sums by tiles. A warp has every eighth token; a batch of loads is on
+ * the way at once: one after another they would cost more than the product. */
 template <int TILES> __device__ __forceinline__ void find_scales(const Product &p, float *scales)
 {
+    constexpr int BATCH = 8;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = p.squares_count;
     float sums[TILES] = {};
 
-    for (uint32_t base = lane; base < count; base += 256) {
+#pragma unroll 1
+    for (uint32_t i = lane; i < count; i += BATCH * 32)
 #pragma unroll
-        for (int step = 0; step < 8; step++)
-#pragma unroll
-            for (int j = 0; j < TILES; j++) {
-                uint32_t token = j * COMPUTE_WARPS + warp, i = base + step * 32;
+        for (int j = 0; j < TILES; j++) {
+            const uint32_t token = j * COMPUTE_WARPS + warp;
+            const float *from = p.squares + (size_t)token * count + i;
 
-                if (token < p.tokens && i < count)
-                    sums[j] += __ldcg(p.squares + (size_t)token * count + i);
-            }
-    }
+#pragma unroll
+            for (int n = 0; n < BATCH; n++)
+                if (token < p.tokens && i + n * 32 < count)
+                    sums[j] += __ldcg(from + n * 32);
+        }
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
         float sum = warp_sum(sums[j]);
@@ -382,9 +266,11 @@ template <int TILES> __device__ __forceinline__ void find_scales(const Product &
     }
 }
 
-/* A warp's sums of one tile, and their travels. */
-template <class T, int TILES, int KIND> struct Sums {
-    static constexpr uint32_t PER_TILE = ROW_WARPS * TILES * 32; /* of float4 */
+/* --- sums ---------------------------------------------------------------------------------- */
+
+/* A warp's sums of 16 outputs, and their travels. */
+template <class T, class F, int KIND> struct Sums {
+    static constexpr int TILES = F::TILES;
     float v[TILES][4];
 
     __device__ __forceinline__ void clear()
@@ -395,79 +281,114 @@ template <class T, int TILES, int KIND> struct Sums {
             for (int e = 0; e < 4; e++)
                 v[j][e] = 0.0f;
     }
-    __device__ __forceinline__ void add_block(const uint8_t *stage, uint32_t row_warp,
-                                              uint32_t half, uint64_t *empty)
+    /* Of a unit's columns the part `part`, with the unit's x. */
+    __device__ __forceinline__ void add_unit(const uint8_t *unit, const uint8_t *x,
+                                             uint32_t row_warp, uint32_t part, uint64_t *empty)
     {
 #if HAS_BULK_COPY
-        const uint32_t lane = threadIdx.x % 32;
-        const uint8_t *x = stage + BLOCK_BYTES;
-        uint4 a[STEPS];
-        uint2 b[STEPS][TILES];
+        constexpr uint32_t X_STEP = F::RESIDENT ? 32 : TILES * 256;
+        const uint32_t lane = threadIdx.x % 32, half = row_warp / 2 * (BLOCK_BYTES / 2);
+        const uint32_t x_lane = (F::RESIDENT ? lane % 4 : lane) * 8;
+        uint4 a[F::STEPS];
+        uint2 b[F::STEPS][TILES];
 
         /* Everything out of the stage first, so that it is free while the products run. */
 #pragma unroll
-        for (int s = 0; s < STEPS; s++) {
-            uint32_t step = half * STEPS + s;
+        for (int s = 0; s < F::STEPS; s++) {
+            uint32_t step = part * F::STEPS + s;
 
-            a[s] = *reinterpret_cast<const uint4 *>(stage + (step * ROW_WARPS + row_warp) * 512 +
+            a[s] = *reinterpret_cast<const uint4 *>(unit + half + (step * 2 + row_warp % 2) * 512 +
                                                     lane * 16);
 #pragma unroll
             for (int j = 0; j < TILES; j++)
-                b[s][j] = *reinterpret_cast<const uint2 *>(x + (step * TILES + j) * 256 + lane * 8);
+                b[s][j] = *reinterpret_cast<const uint2 *>(x + step * X_STEP + j * 256 + x_lane);
         }
         __syncwarp();
         if (lane == 0)
             barrier_arrive(empty);
 #pragma unroll
-        for (int s = 0; s < STEPS; s++)
+        for (int s = 0; s < F::STEPS; s++)
 #pragma unroll
             for (int j = 0; j < TILES; j++)
                 mma_16x8x16<T>(v[j], a[s], b[s][j].x, b[s][j].y);
 #endif
     }
-    /* To and from memory, a float4 a lane and token tile. */
-    __device__ __forceinline__ void store(float4 *to, uint32_t row_warp, bool shared) const
+    /* To and from other blocks, a float4 a lane and token tile. */
+    __device__ __forceinline__ void store(float4 *to, uint32_t row_warp) const
     {
 #pragma unroll
-        for (int j = 0; j < TILES; j++) {
-            float4 *place = to + (row_warp * TILES + j) * 32 + threadIdx.x % 32;
-            const float4 sums = make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);
-
-            if (shared)
-                *place = sums;
-            else
-                __stcg(place, sums);
-        }
+        for (int j = 0; j < TILES; j++)
+            __stcg(to + (row_warp * TILES + j) * 32 + threadIdx.x % 32,
+                   make_float4(v[j][0], v[j][1], v[j][2], v[j][3]));
     }
-    __device__ __forceinline__ void add(const float4 *from, uint32_t row_warp, bool shared)
+    __device__ __forceinline__ void add(const float4 *from, uint32_t row_warp)
     {
 #pragma unroll
-        for (int j = 0; j < TILES; j++) {
-            const float4 *place = from + (row_warp * TILES + j) * 32 + threadIdx.x % 32;
-            float4 more = shared ? *place : __ldcg(place);
+        for (int j = 0; j < TILES; j++)
+            add(j, __ldcg(from + (row_warp * TILES + j) * 32 + threadIdx.x % 32));
+    }
+    __device__ __forceinline__ void add(int j, const float4 &more)
+    {
+        v[j][0] += more.x;
+        v[j][1] += more.y;
+        v[j][2] += more.z;
+        v[j][3] += more.w;
+    }
+    /* To and from the block's other warps: the same, but of one token only what four lanes have. */
+    __device__ __forceinline__ void store_part(float *to, uint32_t row_warp) const
+    {
+        const uint32_t lane = threadIdx.x % 32;
 
-            v[j][0] += more.x;
-            v[j][1] += more.y;
-            v[j][2] += more.z;
-            v[j][3] += more.w;
+        if constexpr (F::RESIDENT) {
+            if (lane % 4 == 0)
+                reinterpret_cast<float2 *>(to)[row_warp * 8 + lane / 4] =
+                    make_float2(v[0][0], v[0][2]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < TILES; j++)
+                reinterpret_cast<float4 *>(to)[(row_warp * TILES + j) * 32 + lane] =
+                    make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);
         }
     }
-    __device__ __forceinline__ Place place(uint32_t tile, uint32_t row_warp, int j) const
+    __device__ __forceinline__ void add_part(const float *from, uint32_t row_warp)
     {
-        uint32_t lane = threadIdx.x % 32, row_tile = tile * ROW_WARPS + row_warp;
+        const uint32_t lane = threadIdx.x % 32;
+
+        if constexpr (F::RESIDENT) {
+            const float2 more = reinterpret_cast<const float2 *>(from)[row_warp * 8 + lane / 4];
+
+            v[0][0] += more.x;
+            v[0][2] += more.y;
+        } else {
+#pragma unroll
+            for (int j = 0; j < TILES; j++)
+                add(j, reinterpret_cast<const float4 *>(from)[(row_warp * TILES + j) * 32 + lane]);
+        }
+    }
+    __device__ __forceinline__ void add(const Sums &more)
+    {
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                v[j][e] += more.v[j][e];
+    }
+    __device__ __forceinline__ Place place(uint32_t row_tile, int j) const
+    {
+        uint32_t lane = threadIdx.x % 32;
 
         return Place{row_tile, row_tile * 16 + lane / 4, j * 8u + lane % 4 * 2};
     }
     /* What finishing the tile will need from memory: the residual before, or the tokens' turns. */
-    __device__ __forceinline__ void load_ahead(const Product &p, uint32_t tile, uint32_t row_warp)
+    __device__ __forceinline__ void load_ahead(const Product &p, uint32_t row_tile)
     {
         Heads heads = {};
 
         if constexpr (KIND == CUDA_SKINNY_QKV)
-            heads = heads_of(p.qkv, tile * ROW_WARPS + row_warp);
+            heads = heads_of(p.qkv, row_tile);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
-            Place at = place(tile, row_warp, j);
+            Place at = place(row_tile, j);
 
             if constexpr (KIND == CUDA_SKINNY_QKV) {
                 uint32_t pair = heads.row / 2 + at.output % 8, pairs = p.qkv.rotary.size / 2;
@@ -491,13 +412,12 @@ template <class T, int TILES, int KIND> struct Sums {
             }
         }
     }
-    __device__ __forceinline__ void finish(const Product &p, uint32_t tile, uint32_t row_warp,
-                                           const float *scales, const Sums &ahead,
-                                           const uint32_t (&slots)[TILES][2])
+    __device__ __forceinline__ void finish(const Product &p, uint32_t row_tile, const float *scales,
+                                           const Sums &ahead, const Slots<TILES> &slots)
     {
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
-            Place at = place(tile, row_warp, j);
+            Place at = place(row_tile, j);
 
             if (p.squares) {
                 float first = scales[at.token], second = scales[at.token + 1];
@@ -515,246 +435,307 @@ template <class T, int TILES, int KIND> struct Sums {
             else if constexpr (KIND == CUDA_SKINNY_SWIGLU)
                 finish_swiglu<T, TILES>(p, at, v[j]);
             else
-                finish_qkv<T>(p, at, v[j], ahead.v[j], slots[j]);
+                finish_qkv<T>(p, at, v[j], ahead.v[j], slots.at[j]);
         }
     }
 };
 
-/* The blocks that share a tile: its owner, which has its first columns, and how many come after it
- * up to the final one. */
-struct Sharers {
-    uint32_t owner;
-    uint32_t final;
-    uint32_t others;
+/* --- tiles that blocks share ---------------------------------------------------------------- */
+
+/* One warp's 16 outputs of a tile: the owner is the block with the tile's first columns, the others
+ * come after it up to the final one. */
+template <class S, class F> struct Share {
+    const Product &p;
+    uint32_t row_warp;
+    uint32_t owner = 0, final = 0;
+    uint32_t *arrived = nullptr;
+
+    __device__ __forceinline__ Share(const Product &product, uint32_t warp)
+        : p(product), row_warp(warp)
+    {
+    }
+    __device__ __forceinline__ void look_at(uint32_t tile)
+    {
+        owner = block_of(p, tile * p.chunks);
+        final = block_of(p, tile * p.chunks + p.chunks - 1);
+        arrived = p.arrived + tile * F::ROW_WARPS + row_warp;
+    }
+    __device__ __forceinline__ uint32_t others() const
+    {
+        return final - owner;
+    }
+    /* A block stores at most one part of a tile that it does not own, its first, and one that it
+     * does, its last. */
+    __device__ __forceinline__ float4 *part_of(uint32_t block, bool owns) const
+    {
+        return p.partials + ((size_t)owns * gridDim.x + block) * F::SUMS;
+    }
+    /* Adds the parts of all but the owner, first to one another, in order. */
+    __device__ __forceinline__ void gather(S &sums) const
+    {
+        S others;
+
+        __syncwarp();
+        others.clear();
+#pragma unroll 1
+        for (uint32_t block = owner + 1; block <= final; block++)
+            others.add(part_of(block, false), row_warp);
+        sums.add(others);
+    }
+    __device__ __forceinline__ bool all_arrived() const
+    {
+        uint32_t count = threadIdx.x % 32 == 0 ? load_acquire(arrived) : 0;
+
+        return __shfl_sync(ALL_LANES, count, 0) == others();
+    }
+    /* Lane 0's count of those that arrived before this block, whose part is stored here. */
+    __device__ __forceinline__ uint32_t arrive(const S &sums) const
+    {
+        sums.store(part_of(blockIdx.x, owner == blockIdx.x), row_warp);
+        __syncwarp();
+        return threadIdx.x % 32 == 0 ? add_acquire_release(arrived, 1) : 0;
+    }
+    __device__ __forceinline__ bool last(uint32_t before) const
+    {
+        return __shfl_sync(ALL_LANES, before, 0) == others();
+    }
+    __device__ __forceinline__ void reset() const
+    {
+        if (threadIdx.x % 32 == 0)
+            *arrived = 0;
+    }
 };
-__device__ __forceinline__ Sharers sharers_of(const Product &p, uint32_t tile)
-{
-    const uint32_t owner = block_of(p, tile * p.chunks);
-    const uint32_t final = block_of(p, tile * p.chunks + p.chunks - 1);
 
-    /* Where there are fewer units than blocks, some blocks in between have none. */
-    return Sharers{owner, final, p.units < gridDim.x ? p.chunks - 1 : final - owner};
-}
+/* --- the kernel ---------------------------------------------------------------------------- */
 
-/* A block stores at most one part of a tile that it does not own, its first, and one that it does,
- * its last. */
-template <class S>
-__device__ __forceinline__ float4 *part_of(const Product &p, uint32_t block, bool owns)
-{
-    return p.partials + ((size_t)owns * gridDim.x + block) * S::PER_TILE;
-}
+#if HAS_BULK_COPY
+/* The computing warps' side of the ring. */
+template <class T, class F, int KIND> struct Consumer {
+    using S = Sums<T, F, KIND>;
+    const Product &p;
+    const Room<F> &room;
+    const uint32_t row_warp, part, unit; /* of a stage, in which the part is */
+    Run<F> run;
+    uint32_t left; /* units from `run` on */
+    Turn turn = {0, 0};
 
-/* Adds the parts of all sharers but the owner, in order. */
-template <class S>
-__device__ __forceinline__ void add_parts(const Product &p, S &sums, const Sharers &sharers,
-                                          uint32_t row_warp)
-{
-    for (uint32_t block = sharers.owner + 1; block <= sharers.final; block++)
-        if (first_unit(p, block) < first_unit(p, block + 1))
-            sums.add(part_of<S>(p, block, false), row_warp, false);
-}
+    __device__ __forceinline__ Consumer(const Product &product, const Room<F> &shared,
+                                        uint32_t begin, uint32_t end)
+        : p(product), room(shared), row_warp(threadIdx.x / 32 % F::ROW_WARPS),
+          part(threadIdx.x / 32 / F::ROW_WARPS), unit(part / F::UNIT_PARTS),
+          run(product, begin, end - begin), left(end - begin)
+    {
+    }
+    /* A stage's. */
+    __device__ __forceinline__ void add_stage(S &sums)
+    {
+        const uint32_t chunk = run.first - run.first % F::STAGE_UNITS + unit;
+        const uint8_t *stage = room.stages + turn.stage * F::STAGE_BYTES;
+        const uint8_t *x =
+            F::RESIDENT ? reinterpret_cast<const uint8_t *>(room.resident) + chunk * CHUNK * 2
+                        : stage + F::UNIT_BYTES;
 
-/* One thread's finding, for all that compute. */
-__device__ __forceinline__ bool told(bool found, uint32_t *shared)
-{
-    if (threadIdx.x == 0)
-        *shared = found;
-    named_barrier(1, COMPUTE_THREADS);
-    found = *shared;
-    named_barrier(1, COMPUTE_THREADS);
-    return found;
-}
+        barrier_wait(room.weights + turn.stage, turn.parity);
+        if (!F::RESIDENT)
+            barrier_wait(room.x + turn.stage, turn.parity);
+        if (chunk >= run.first && chunk < run.end)
+            sums.add_unit(stage + unit * F::UNIT_BYTES, x, row_warp, part % F::UNIT_PARTS,
+                          room.empty + turn.stage);
+        else if (threadIdx.x % 32 == 0)
+            barrier_arrive(room.empty + turn.stage);
+        turn.next(p.stages);
+        const uint32_t count = run.count();
+        run.next(p, left);
+        left -= count;
+    }
+    /* The block's columns of a tile: its sums are part 0's then. Parts of two tiles have room, so
+     * that nobody waits for part 0 to finish the tile before. */
+    __device__ __forceinline__ void add_tile(S &sums, uint32_t round)
+    {
+        const uint32_t tile = run.tile;
+        float *parts = room.sums + round % 2 * ((F::PARTS - 1) * F::PART_SUMS);
 
-/* The owner's part of a shared tile is complete. true: `sums` (of the first half's warps) is the
- * whole tile now. false: another block was late, and finishes the tile. */
-template <class S>
-__device__ __forceinline__ bool own_tile(const Product &p, S &sums, uint32_t tile,
-                                         const Sharers &sharers, uint32_t row_warp, uint32_t half,
-                                         uint32_t *shared)
-{
-    bool all = threadIdx.x == 0 && load_acquire(p.arrived + tile) == sharers.others;
-
-    if (!told(all, shared)) {
-        if (half == 0)
-            sums.store(part_of<S>(p, blockIdx.x, true), row_warp, false);
+        sums.clear();
+        do
+            add_stage(sums);
+        while (left > 0 && run.tile == tile);
+        if (part > 0)
+            sums.store_part(parts + (part - 1) * F::PART_SUMS, row_warp);
         named_barrier(1, COMPUTE_THREADS);
-        all = threadIdx.x == 0 && add_acquire_release(p.arrived + tile, 1) == sharers.others;
-        if (!told(all, shared))
-            return false;
+        if (part == 0)
+#pragma unroll
+            for (int i = 0; i < F::PARTS - 1; i++)
+                sums.add_part(parts + i * F::PART_SUMS, row_warp);
     }
-    if (half == 0)
-        add_parts(p, sums, sharers, row_warp);
-    if (threadIdx.x == 0)
-        p.arrived[tile] = 0;
-    return true;
-}
+};
 
-/* A tile that another block owns: finished here only if this block's part came last of all. */
-template <class S, int TILES>
-__device__ __forceinline__ void finish_lent(const Product &p, S &sums, S &ahead, uint32_t tile,
-                                            uint32_t arrived, uint32_t row_warp, uint32_t half,
-                                            const float *scales, const uint32_t (&slots)[TILES][2],
-                                            uint32_t *shared)
-{
-    const Sharers sharers = sharers_of(p, tile);
-
-    if (!told(threadIdx.x == 0 && arrived == sharers.others, shared))
-        return;
-    if (half == 0) {
-        ahead.load_ahead(p, tile, row_warp);
-        sums.add(part_of<S>(p, sharers.owner, true), row_warp, false);
-        add_parts(p, sums, sharers, row_warp);
-        sums.finish(p, tile, row_warp, scales, ahead, slots);
-        bulk_fence();
-    }
-    if (threadIdx.x == 0)
-        p.arrived[tile] = 0;
-}
-
-template <class T, int TILES, int KIND>
-__device__ __forceinline__ void compute(const Product &p, const Ring &ring, float4 *half_sums,
-                                        float *scales, uint32_t *shared, uint32_t begin,
+template <class T, class F, int KIND>
+__device__ __forceinline__ void compute(const Product &p, const Room<F> &room, uint32_t begin,
                                         uint32_t end)
 {
-#if HAS_BULK_COPY
-    constexpr int STAGES = STAGE_COUNT<TILES>, BYTES = STAGE_BYTES<TILES>;
-    const uint32_t warp = threadIdx.x / 32, row_warp = warp % ROW_WARPS, half = warp / ROW_WARPS;
-    using S = Sums<T, TILES, KIND>;
+    using S = Sums<T, F, KIND>;
+    Consumer<T, F, KIND> consumer(p, room, begin, end);
     S sums, ahead;
-    uint32_t arrived = 0, lent = NO_TILE; /* a tile that another block owns, and its count then */
-    uint32_t slots[TILES][2] = {};
+    Share<S, F> share(p, consumer.row_warp);
+    Slots<F::TILES> slots;
+    uint32_t before = 0, lent = NO_TILE; /* a tile that another block owns, and its count then */
 
-    if (p.squares)
-        find_scales<TILES>(p, scales);
-    named_barrier(1, COMPUTE_THREADS);
-    sums.clear();
+    if (KIND == CUDA_SKINNY_QKV && consumer.part == 0)
+        slots.load_tokens(p);
+    if (F::RESIDENT && threadIdx.x >= 32)
+        load_resident(p, room.resident);
+    if (p.squares && (!F::RESIDENT || threadIdx.x < 32))
+        find_scales<F::TILES>(p, room.scales);
+    if (F::RESIDENT)
+        named_barrier(1, COMPUTE_THREADS);
+    if (KIND == CUDA_SKINNY_QKV && consumer.part == 0)
+        slots.load_pages(p);
     ahead.clear();
-    if (KIND == CUDA_SKINNY_QKV && half == 0)
-        find_slots<TILES>(p, slots);
-    for (uint32_t unit = begin, i = 0; unit < end; unit++, i++) {
-        uint32_t tile = unit / p.chunks, chunk = unit % p.chunks;
+    /* A tile a round; at last the one that another block owns is looked at again: only then, as the
+     * answer whether this block's part came last takes a microsecond. */
+#pragma unroll 1
+    for (uint32_t round = 0; consumer.left > 0 || lent != NO_TILE; round++) {
+        const bool again = consumer.left == 0;
+        const uint32_t tile = again ? lent : consumer.run.tile;
+        const uint32_t row_tile = tile * F::ROW_WARPS + consumer.row_warp;
 
         /* Long before it is needed. */
-        if ((KIND == CUDA_SKINNY_RESIDUAL || KIND == CUDA_SKINNY_QKV) && half == 0 &&
-            (chunk == 0 || unit == begin))
-            ahead.load_ahead(p, tile, row_warp);
-        barrier_wait(ring.full + i % STAGES, i / STAGES & 1);
-        sums.add_block(ring.stages + i % STAGES * BYTES, row_warp, half, ring.empty + i % STAGES);
-        if (chunk + 1 < p.chunks && unit + 1 < end)
+        if ((KIND == CUDA_SKINNY_RESIDUAL || KIND == CUDA_SKINNY_QKV) && consumer.part == 0)
+            ahead.load_ahead(p, row_tile);
+        if (!again)
+            consumer.add_tile(sums, round);
+        if (consumer.part > 0)
             continue;
+        if (tile * p.chunks < begin || (tile + 1) * p.chunks > end) {
+            share.look_at(tile);
+            const bool owns = share.owner == blockIdx.x;
 
-        /* This block's part of the tile is complete: first its two halves. */
-        if (half == 1)
-            sums.store(half_sums, row_warp, true);
-        named_barrier(1, COMPUTE_THREADS);
-        if (half == 0)
-            sums.add(half_sums, row_warp, true);
-        named_barrier(1, COMPUTE_THREADS);
+            if (again) {
+                lent = NO_TILE;
+                if (!share.last(before))
+                    break;
+                sums.clear();
+                sums.add(share.part_of(share.owner, true), consumer.row_warp);
+            } else if (!owns || !share.all_arrived()) {
+                uint32_t count = share.arrive(sums);
 
-        Sharers sharers = sharers_of(p, tile);
-        if (sharers.others > 0 && sharers.owner != blockIdx.x) {
-            if (half == 0)
-                sums.store(part_of<S>(p, blockIdx.x, false), row_warp, false);
-            named_barrier(1, COMPUTE_THREADS);
-            /* Whether this was the last part is looked at when all else is done: the answer takes a
-             * microsecond. */
-            if (threadIdx.x == 0)
-                arrived = add_acquire_release(p.arrived + tile, 1);
-            lent = tile;
-        } else if (sharers.others == 0 ||
-                   own_tile(p, sums, tile, sharers, row_warp, half, shared)) {
-            if (half == 0) {
-                sums.finish(p, tile, row_warp, scales, ahead, slots);
-                bulk_fence();
+                if (!owns) {
+                    before = count;
+                    lent = tile;
+                    continue;
+                }
+                if (!share.last(count))
+                    continue;
             }
+            share.gather(sums);
+            share.reset();
         }
-        sums.clear();
+        sums.finish(p, row_tile, room.scales, ahead, slots);
     }
-    if (lent != NO_TILE)
-        finish_lent(p, sums, ahead, lent, arrived, row_warp, half, scales, slots, shared);
-#endif
 }
+#endif
 
-template <class T, int TILES, int KIND>
-__global__ void __launch_bounds__(THREADS, 2) skinny(const Product p)
+template <class T, int TOKENS, int KIND>
+__global__ void __launch_bounds__(Form<TOKENS>::THREADS, 2) skinny(const Product p)
 {
 #if HAS_BULK_COPY
-    constexpr int STAGES = STAGE_COUNT<TILES>;
+    using F = Form<TOKENS>;
     extern __shared__ __align__(128) uint8_t shared[];
-    float4 *half_sums = reinterpret_cast<float4 *>(shared + STAGES * STAGE_BYTES<TILES>);
-    float *scales = reinterpret_cast<float *>(half_sums + TILE_OUTPUTS * TILES * 2);
-    uint64_t *barriers = reinterpret_cast<uint64_t *>(scales + CUDA_SKINNY_TOKENS);
-    uint32_t *last = reinterpret_cast<uint32_t *>(barriers + 2 * STAGES);
-    Ring ring = {shared, barriers, barriers + STAGES};
-    uint32_t begin = first_unit(p, blockIdx.x), end = first_unit(p, blockIdx.x + 1);
+    const Room<F> room(shared, p.stages);
+    const uint32_t begin = first_unit(p, blockIdx.x), end = first_unit(p, blockIdx.x + 1);
+    const uint32_t warp = threadIdx.x / 32;
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(ring.full + i, 1);
-            barrier_init(ring.empty + i, COMPUTE_WARPS);
+        for (uint32_t i = 0; i < p.stages; i++) {
+            barrier_init(room.weights + i, 1);
+            barrier_init(room.x + i, 1);
+            barrier_init(room.empty + i, COMPUTE_WARPS);
         }
         barrier_init_fence();
     }
     __syncthreads();
     dependents_launch();
-    if (threadIdx.x >= COMPUTE_THREADS) {
-        if (threadIdx.x == COMPUTE_THREADS)
-            copy_blocks<TILES>(p, ring, begin, end);
-        return;
+    if (warp == COMPUTE_WARPS) {
+        if (threadIdx.x % 32 == 0)
+            copy_weights<F>(p, room, begin, end);
+    } else if (warp > COMPUTE_WARPS) {
+        if (threadIdx.x % 32 == 0)
+            copy_x<F>(p, room, begin, end);
+    } else {
+        dependency_wait();
+        compute<T, F, KIND>(p, room, begin, end);
     }
-    dependency_wait();
-    compute<T, TILES, KIND>(p, ring, half_sums, scales, last, begin, end);
 #endif
 }
 
-/* --- the instances, by type, token tiles and kind ------------------------------------------ */
+/* --- the instances, by type, form and kind -------------------------------------------------- */
 
 using Kernel = void (*)(const Product);
 
-template <class T, int TILES>
-constexpr Kernel kernels_of[] = {
-    skinny<T, TILES, CUDA_SKINNY_PLAIN>,    skinny<T, TILES, CUDA_SKINNY_QKV>,
-    skinny<T, TILES, CUDA_SKINNY_RESIDUAL>, skinny<T, TILES, CUDA_SKINNY_SWIGLU>,
-    skinny<T, TILES, CUDA_SKINNY_LOGITS>,
+/* How a form of the kernels is launched. */
+struct Launch {
+    uint32_t threads;
+    uint32_t fixed_bytes, stage_bytes, stages_most;
+    uint32_t column_bytes; /* of x, where all of it is kept */
+    uint32_t tiles_of_block;
+    size_t sums_bytes; /* of a tile */
 };
+
+template <int TOKENS> constexpr Launch launch_of()
+{
+    using F = Form<TOKENS>;
+
+    return Launch{F::THREADS,          F::FIXED_BYTES,    F::STAGE_BYTES,          F::STAGES_MOST,
+                  F::RESIDENT ? 2 : 0, F::TILES_OF_BLOCK, F::SUMS * sizeof(float4)};
+}
+
 constexpr int KINDS = 5;
-constexpr uint32_t TILES_MOST = CUDA_SKINNY_TOKENS / 8;
+constexpr int FORMS = 3;
+constexpr Launch launches[FORMS] = {launch_of<1>(), launch_of<8>(), launch_of<16>()};
+constexpr uint32_t STAGES_LEAST = 4; /* of one token's ring, else its x is too long for it */
 
-Kernel find_kernel(enum dtype type, uint32_t tiles, int kind)
+template <class T, int TOKENS>
+constexpr Kernel kernels_of[] = {
+    skinny<T, TOKENS, CUDA_SKINNY_PLAIN>,    skinny<T, TOKENS, CUDA_SKINNY_QKV>,
+    skinny<T, TOKENS, CUDA_SKINNY_RESIDUAL>, skinny<T, TOKENS, CUDA_SKINNY_SWIGLU>,
+    skinny<T, TOKENS, CUDA_SKINNY_LOGITS>,
+};
+
+Kernel find_kernel(enum dtype type, int form, int kind)
 {
-    if (type == DT_BF16)
-        return tiles == 1 ? kernels_of<bf16, 1>[kind] : kernels_of<bf16, 2>[kind];
-    return tiles == 1 ? kernels_of<f16, 1>[kind] : kernels_of<f16, 2>[kind];
+    static constexpr const Kernel *of_bf16[] = {kernels_of<bf16, 1>, kernels_of<bf16, 8>,
+                                                kernels_of<bf16, 16>};
+    static constexpr const Kernel *of_f16[] = {kernels_of<f16, 1>, kernels_of<f16, 8>,
+                                               kernels_of<f16, 16>};
+
+    return type == DT_BF16 ? of_bf16[form][kind] : of_f16[form][kind];
 }
 
-uint32_t shared_bytes(uint32_t tiles)
+uint32_t stage_count(const Launch &form, uint32_t columns)
 {
-    return tiles == 1 ? SHARED_OF<1> : SHARED_OF<TILES_MOST>;
-}
+    uint32_t taken = form.fixed_bytes + form.column_bytes * columns;
+    uint32_t count = taken < SHARED_BYTES ? (SHARED_BYTES - taken) / form.stage_bytes : 0;
 
-size_t partial_sums(uint32_t tiles)
-{
-    return (size_t)ROW_WARPS * tiles * 32 * sizeof(float4);
+    return count < form.stages_most ? count : form.stages_most;
 }
 
 } /* namespace */
 
 extern "C" uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t outputs)
 {
-    return 2 * (uint64_t)properties->multiprocessors * partial_sums(TILES_MOST) +
-           (outputs / TILE_OUTPUTS + 1) * sizeof(uint32_t);
+    return 2 * (uint64_t)properties->multiprocessors * launches[FORMS - 1].sums_bytes +
+           (outputs / CUDA_SKINNY_OUTPUTS + 1) * (CUDA_SKINNY_OUTPUTS / 16) * sizeof(uint32_t);
 }
 
 extern "C" int cuda_skinny_setup(struct cuda_context *context)
 {
     static const enum dtype types[] = {DT_BF16, DT_F16};
-    static const uint32_t tiles[] = {1, TILES_MOST};
 
     for (enum dtype type : types)
-        for (uint32_t t : tiles)
+        for (int form = 0; form < FORMS; form++)
             for (int kind = 0; kind < KINDS; kind++) {
-                int r = cuda_kernel_shared(context, (const void *)find_kernel(type, t, kind),
-                                           shared_bytes(t));
+                int r = cuda_kernel_shared(context, (const void *)find_kernel(type, form, kind),
+                                           SHARED_BYTES);
                 if (r < 0)
                     return r;
             }
@@ -763,18 +744,23 @@ extern "C" int cuda_skinny_setup(struct cuda_context *context)
 
 extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_skinny *a)
 {
-    uint32_t blocks = (uint32_t)stream->context->properties.multiprocessors;
-    uint32_t output_tiles = (a->outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
+    const uint32_t blocks = (uint32_t)stream->context->properties.multiprocessors;
+    const uint32_t chunks = (a->columns + CHUNK - 1) / CHUNK, columns = chunks * CHUNK;
+    const uint32_t tiles = (a->outputs + CUDA_SKINNY_OUTPUTS - 1) / CUDA_SKINNY_OUTPUTS;
+    const bool alone = a->tokens == 1 && stage_count(launches[0], columns) >= STAGES_LEAST;
+    const int index = alone ? 0 : (int)a->tiles;
+    const Launch &form = launches[index];
+    const uint32_t units = tiles * chunks * form.tiles_of_block;
     Product p = {};
 
     p.weights = static_cast<const uint8_t *>(a->weights);
     p.x = static_cast<const uint8_t *>(a->x);
     p.tokens = a->tokens;
     p.outputs = a->outputs;
-    p.chunks = (a->columns + CHUNK - 1) / CHUNK;
-    p.units = output_tiles * p.chunks;
-    p.each = p.units / blocks;
-    p.extra = p.units % blocks;
+    p.chunks = chunks;
+    p.stages = stage_count(form, columns);
+    p.each = units / blocks;
+    p.extra = units % blocks;
     p.squares = a->squares;
     p.squares_count = a->squares_count;
     p.width = a->width;
@@ -782,7 +768,7 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.partials = reinterpret_cast<float4 *>(a->partials);
     /* Behind the largest form of the sums, so that the counters stay where they are. */
     p.arrived = reinterpret_cast<uint32_t *>(reinterpret_cast<uint8_t *>(a->partials) +
-                                             2 * (size_t)blocks * partial_sums(TILES_MOST));
+                                             2 * (size_t)blocks * launches[FORMS - 1].sums_bytes);
     p.out = a->out;
     p.out_stride = a->out_stride;
     p.residual = a->residual;
@@ -791,6 +777,8 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.next_squares = a->next_squares;
     if (a->qkv)
         p.qkv = *a->qkv;
-    return launch(stream, cuda_grid{blocks, 1, 1, THREADS, shared_bytes(a->tiles), true},
-                  find_kernel(a->type, a->tiles, a->kind), p);
+    const uint32_t shared =
+        form.fixed_bytes + form.column_bytes * columns + p.stages * form.stage_bytes;
+    return launch(stream, cuda_grid{blocks, 1, 1, form.threads, shared, true},
+                  find_kernel(a->type, index, a->kind), p);
 }

@@ -19,42 +19,44 @@ __device__ __forceinline__ bool gone(const struct cuda_row *rows, uint32_t row)
     return rows[row].ended != 0;
 }
 
+/* All that comes over PCIe is asked for at once, needed or not: every answer takes microseconds.
+ * The slot has room for the bucket. */
 __global__ void prepare(const struct cuda_prepare a)
 {
     const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     const struct cuda_step_slot slot = a.mapped[*a.step % CUDA_STEP_SLOTS];
     const struct cuda_step_counts counts = *slot.counts;
+    struct cuda_token token = {0, CUDA_ROW_NONE, 0};
+    struct cuda_segment segment = {0, 0, 0, 0};
+    struct cuda_output output = {0, 0, 0, 0, -1, CUDA_OUTPUT_UNUSED};
 
+    if (i < a.tokens)
+        token = slot.tokens[i];
+    if (i < a.segments)
+        segment = slot.segments[i];
+    if (i < a.outputs)
+        output = slot.outputs[i];
+    if (i >= counts.tokens)
+        token = {0, CUDA_ROW_NONE, 0};
+    if (i >= counts.segments)
+        segment = {0, 0, 0, 0};
+    if (i >= counts.outputs)
+        output = {0, 0, 0, 0, -1, CUDA_OUTPUT_UNUSED};
     if (i < a.tokens) {
-        struct cuda_token token = {0, CUDA_ROW_NONE, 0};
-
-        if (i < counts.tokens) {
-            token = slot.tokens[i];
-            if (token.token < 0) {
-                token.token = a.rows[token.row].last_token;
-                if (gone(a.rows, token.row))
-                    token = {0, CUDA_ROW_NONE, 0};
-            }
+        if (token.row != CUDA_ROW_NONE && token.token < 0) {
+            token.token = a.rows[token.row].last_token;
+            if (gone(a.rows, token.row))
+                token = {0, CUDA_ROW_NONE, 0};
         }
         a.placed.tokens[i] = token;
     }
     if (i < a.segments) {
-        struct cuda_segment segment = {0, 0, 0, 0};
-
-        if (i < counts.segments) {
-            segment = slot.segments[i];
-            if (gone(a.rows, segment.row))
-                segment.token_count = 0;
-        }
+        if (segment.token_count > 0 && gone(a.rows, segment.row))
+            segment.token_count = 0;
         a.placed.segments[i] = segment;
     }
-    if (i < a.outputs) {
-        struct cuda_output output = {0, 0, 0, 0, -1, CUDA_OUTPUT_UNUSED};
-
-        if (i < counts.outputs)
-            output = slot.outputs[i];
+    if (i < a.outputs)
         a.placed.outputs[i] = output;
-    }
 }
 
 /* --- changes ------------------------------------------------------------------------------- */
