@@ -15,6 +15,10 @@ bool dequant_supported(enum dtype type);
 /* `elements` must be whole blocks; `from` may have any alignment. */
 void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to);
 
+/* A block of Q2_K to Q6_K as integers: [256] quants, and [16] scales and minimums, of 16 each:
+ * weight = scale q - minimum. */
+void dequant_parts(enum dtype type, const void *from, int8_t *q, float *scales, float *minimums);
+
 /* The 16 values that a quant of IQ4_NL stands for; of a float of 4 bits (E2M1), doubled. */
 extern const int8_t dequant_iq4_nl_values[16];
 extern const int8_t dequant_e2m1_values[16];

@@ -137,22 +137,31 @@ static void iq4_nl_block(const uint8_t *from, float *to)
     }
 }
 
-static void q2_k_block(const uint8_t *from, float *to)
+/* --- K blocks as integers: sixteen parts of 16, see dequant_parts() ------------------------- */
+
+struct parts {
+    int8_t *q;
+    float *scales;
+    float *minimums;
+};
+
+static void q2_k_parts(const uint8_t *from, const struct parts *to)
 {
     const uint8_t *scales = from, *q = from + 16;
     float d = load_f16(from + 80), dmin = load_f16(from + 82);
 
     /* Part p of 16: half h = p / 8 of the quants, bits 2 ((p % 8) / 2), sixteen bytes p % 2. */
     for (int p = 0; p < 16; p++) {
-        float scale = d * (float)(scales[p] & 15), low = dmin * (float)(scales[p] >> 4);
         const uint8_t *part = q + 32 * (p / 8) + 16 * (p % 2);
 
+        to->scales[p] = d * (float)(scales[p] & 15);
+        to->minimums[p] = dmin * (float)(scales[p] >> 4);
         for (int i = 0; i < 16; i++)
-            to[16 * p + i] = scale * (float)(part[i] >> 2 * (p % 8 / 2) & 3) - low;
+            to->q[16 * p + i] = (int8_t)(part[i] >> 2 * (p % 8 / 2) & 3);
     }
 }
 
-static void q3_k_block(const uint8_t *from, float *to)
+static void q3_k_parts(const uint8_t *from, const struct parts *to)
 {
     const uint8_t *high = from, *q = from + 32, *scales = from + 96;
     float d = load_f16(from + 108);
@@ -162,13 +171,12 @@ static void q3_k_block(const uint8_t *from, float *to)
         int scale = (low_bits | (scales[8 + p % 4] >> 2 * (p / 4) & 3) << 4) - 32;
         const uint8_t *part = q + 32 * (p / 8) + 16 * (p % 2);
         const uint8_t *mask = high + 16 * (p % 2);
-        float part_scale = d * (float)scale;
 
-        for (int i = 0; i < 16; i++) {
-            int value = (part[i] >> 2 * (p % 8 / 2) & 3) - (mask[i] >> p / 2 & 1 ? 0 : 4);
-
-            to[16 * p + i] = part_scale * (float)value;
-        }
+        to->scales[p] = d * (float)scale;
+        to->minimums[p] = 0;
+        for (int i = 0; i < 16; i++)
+            to->q[16 * p + i] =
+                (int8_t)((part[i] >> 2 * (p % 8 / 2) & 3) - (mask[i] >> p / 2 & 1 ? 0 : 4));
     }
 }
 
@@ -185,58 +193,105 @@ static void scale_and_minimum(const uint8_t *scales, int p, int *ret_scale, int 
 }
 
 /* `high` is NULL for Q4_K. */
-static void k45_block(const uint8_t *from, const uint8_t *high, const uint8_t *q, float *to)
+static void k45_parts(const uint8_t *from, const uint8_t *high, const uint8_t *q,
+                      const struct parts *to)
 {
     float d = load_f16(from), dmin = load_f16(from + 2);
 
     for (int p = 0; p < 8; p++) {
         const uint8_t *part = q + 32 * (p / 2);
         int scale, minimum;
-        float part_scale, low;
 
         scale_and_minimum(from + 4, p, &scale, &minimum);
-        part_scale = d * (float)scale;
-        low = dmin * (float)minimum;
+        to->scales[2 * p] = to->scales[2 * p + 1] = d * (float)scale;
+        to->minimums[2 * p] = to->minimums[2 * p + 1] = dmin * (float)minimum;
         for (int i = 0; i < 32; i++) {
             int value = p % 2 ? part[i] >> 4 : part[i] & 15;
 
             if (high)
                 value |= (high[i] >> p & 1) << 4;
-            to[32 * p + i] = part_scale * (float)value - low;
+            to->q[32 * p + i] = (int8_t)value;
         }
     }
+}
+
+static void q4_k_parts(const uint8_t *from, const struct parts *to)
+{
+    k45_parts(from, NULL, from + 16, to);
+}
+
+static void q5_k_parts(const uint8_t *from, const struct parts *to)
+{
+    k45_parts(from, from + 16, from + 48, to);
+}
+
+static void q6_k_parts(const uint8_t *from, const struct parts *to)
+{
+    float d = load_f16(from + 208);
+
+    for (int p = 0; p < 16; p++) {
+        const uint8_t *low = from + 64 * (p / 8) + 16 * (p % 4);
+        const uint8_t *high = from + 128 + 32 * (p / 8) + 16 * (p % 2);
+        int quarter = p % 8 / 2;
+
+        to->scales[p] = d * (float)(int8_t)from[192 + p];
+        to->minimums[p] = 0;
+        for (int i = 0; i < 16; i++) {
+            int value = quarter < 2 ? low[i] & 15 : low[i] >> 4;
+
+            value |= (high[i] >> 2 * quarter & 3) << 4;
+            to->q[16 * p + i] = (int8_t)(value - 32);
+        }
+    }
+}
+
+static void (*const k_parts[DTYPE_COUNT])(const uint8_t *from, const struct parts *to) = {
+    [DT_Q2_K] = q2_k_parts, [DT_Q3_K] = q3_k_parts, [DT_Q4_K] = q4_k_parts,
+    [DT_Q5_K] = q5_k_parts, [DT_Q6_K] = q6_k_parts,
+};
+
+void dequant_parts(enum dtype type, const void *from, int8_t *q, float *scales, float *minimums)
+{
+    must(k_parts[type]);
+    k_parts[type](from, &(struct parts){q, scales, minimums});
+}
+
+static void k_block(enum dtype type, const uint8_t *from, float *to)
+{
+    float scales[16], minimums[16];
+    int8_t q[256];
+
+    dequant_parts(type, from, q, scales, minimums);
+    for (int i = 0; i < 256; i++)
+        to[i] = scales[i / 16] * (float)q[i] - minimums[i / 16];
+}
+
+static void q2_k_block(const uint8_t *from, float *to)
+{
+    k_block(DT_Q2_K, from, to);
+}
+
+static void q3_k_block(const uint8_t *from, float *to)
+{
+    k_block(DT_Q3_K, from, to);
 }
 
 static void q4_k_block(const uint8_t *from, float *to)
 {
-    k45_block(from, NULL, from + 16, to);
+    k_block(DT_Q4_K, from, to);
 }
 
 static void q5_k_block(const uint8_t *from, float *to)
 {
-    k45_block(from, from + 16, from + 48, to);
+    k_block(DT_Q5_K, from, to);
 }
 
 static void q6_k_block(const uint8_t *from, float *to)
 {
-    float d = load_f16(from + 208);
-
-    for (int half = 0; half < 2; half++) {
-        const uint8_t *low = from + 64 * half, *high = from + 128 + 32 * half;
-        const uint8_t *scales = from + 192 + 8 * half;
-
-        for (int quarter = 0; quarter < 4; quarter++) {
-            for (int i = 0; i < 32; i++) {
-                uint8_t byte = low[32 * (quarter % 2) + i];
-                int value = quarter < 2 ? byte & 15 : byte >> 4;
-                float scale = d * (float)(int8_t)scales[2 * quarter + i / 16];
-
-                value |= (high[i] >> 2 * quarter & 3) << 4;
-                to[128 * half + 32 * quarter + i] = scale * (float)(value - 32);
-            }
-        }
-    }
+    k_block(DT_Q6_K, from, to);
 }
+
+/* --- all formats ------------------------------------------------------------------------ */
 
 static void (*const blocks[DTYPE_COUNT])(const uint8_t *from, float *to) = {
     [DT_F32] = f32_block,         [DT_F16] = f16_block,       [DT_BF16] = bf16_block,

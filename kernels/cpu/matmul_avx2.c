@@ -36,6 +36,7 @@ struct half_group {
     size_t scale_bytes;
     uint32_t blocks;
     bool zeros;
+    bool wide;
 };
 
 static struct part part_at(const struct activations *x, uint32_t row, uint32_t block)
@@ -57,28 +58,50 @@ static struct half_group half_at(const struct packed *w, uint32_t group, uint32_
     size_t q8_scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
 
     switch (w->pack) {
+    case PACK_Q8_HALVES:
+        return (struct half_group){data + 32 * half,
+                                   data + Q8_LINES_BYTES + 32 * half,
+                                   HALVES_BLOCK_BYTES,
+                                   HALVES_BLOCK_BYTES,
+                                   w->blocks,
+                                   false,
+                                   true};
     case PACK_Q4:
+        if (w->wide)
+            return (struct half_group){data + 32 * half,
+                                       data + 256 + 32 * half,
+                                       Q4_WIDE_BYTES,
+                                       Q4_WIDE_BYTES,
+                                       w->blocks,
+                                       false,
+                                       true};
         return (struct half_group){data + 32 * half, data + 256 + 16 * half,
                                    Q4_BLOCK_BYTES,   Q4_BLOCK_BYTES,
-                                   w->blocks,        w->zeros};
+                                   w->blocks,        w->zeros,
+                                   w->wide};
     case PACK_Q8:
         return (struct half_group){data + q8_scales + 32 * half,
                                    data + 16 * half,
                                    Q8_LINES_BYTES,
                                    Q8_SCALES_BYTES,
                                    w->blocks,
+                                   false,
                                    false};
     case PACK_F8:
-        return (struct half_group){data + 8 * half, data + F8_LINES_BYTES + 32 * half,
-                                   F8_BLOCK_BYTES,  F8_BLOCK_BYTES,
-                                   w->blocks,       false};
+        return (struct half_group){data + 8 * half,
+                                   data + F8_LINES_BYTES + 32 * half,
+                                   F8_BLOCK_BYTES,
+                                   F8_BLOCK_BYTES,
+                                   w->blocks,
+                                   false,
+                                   false};
     case PACK_F16:
     case PACK_BF16:
-        return (struct half_group){data + 16 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0,
-                                   w->blocks,        false};
+        return (struct half_group){
+            data + 16 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0, w->blocks, false, false};
     default:
-        return (struct half_group){data + 32 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0,
-                                   w->blocks,        false};
+        return (struct half_group){
+            data + 32 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0, w->blocks, false, false};
     }
 }
 
@@ -92,10 +115,20 @@ INLINE __m256 load_halves(const uint8_t *from)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
+INLINE __m256 floats_at(const uint8_t *from)
+{
+    return _mm256_loadu_ps((const float *)(const void *)from);
+}
+
+INLINE __m256 scale_of(const struct half_group *w, const uint8_t *scales)
+{
+    return w->wide ? floats_at(scales) : load_halves(scales);
+}
+
 /* The minimums of a block of PACK_Q4. */
 INLINE __m256 minimum_of(const struct half_group *w, const uint8_t *scales)
 {
-    __m256 minimum = load_halves(scales + 32);
+    __m256 minimum = w->wide ? floats_at(scales + 64) : load_halves(scales + 32);
 
     return w->zeros ? _mm256_mul_ps(minimum, load_halves(scales)) : minimum;
 }
@@ -144,7 +177,7 @@ INLINE void words_part(const struct half_group *w, const struct part *x, float *
         const uint8_t *scales = w->scales + b * w->scale_bytes;
         const int16_t *words = x->words + (size_t)b * x->stride * BLOCK_COLUMNS;
         size_t unit = (size_t)b * x->stride;
-        __m256 scale = load_halves(scales);
+        __m256 scale = q4 ? scale_of(w, scales) : load_halves(scales);
         __m256i dots[SUMS_MAX];
 
         UNROLL
@@ -169,6 +202,53 @@ INLINE void words_part(const struct half_group *w, const struct part *x, float *
                 sums[r] =
                     _mm256_fmadd_ps(minimum_of(w, scales), _mm256_set1_ps(x->sums[at]), sums[r]);
         }
+    }
+    put_sums(y, stride, add, sums, rows);
+}
+
+/* The same of PACK_Q8_HALVES: each half of a block has a sum of its own. */
+INLINE void halves_part(const struct half_group *w, const struct part *x, float *y, size_t stride,
+                        bool add, const int rows)
+{
+    __m256 sums[SUMS_MAX];
+
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sums[r] = _mm256_setzero_ps();
+    for (uint32_t b = 0; b < w->blocks; b++) {
+        const uint8_t *lines = w->lines + b * w->line_bytes;
+        const uint8_t *scales = w->scales + b * w->scale_bytes;
+        const int16_t *words = x->words + (size_t)b * x->stride * BLOCK_COLUMNS;
+        size_t unit = (size_t)b * x->stride;
+
+        UNROLL
+        for (int half = 0; half < 2; half++) {
+            __m256 scale = floats_at(scales + 64 * half);
+            __m256i dots[SUMS_MAX];
+
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                dots[r] = _mm256_setzero_si256();
+            UNROLL
+            for (int p = half * WORD_PAIRS / 2; p < (half + 1) * WORD_PAIRS / 2; p++) {
+                __m256i pairs = _mm256_sub_epi16(words_of(lines, false, p), _mm256_set1_epi16(128));
+
+                UNROLL
+                for (int r = 0; r < rows; r++)
+                    dots[r] = _mm256_add_epi32(
+                        dots[r],
+                        _mm256_madd_epi16(pairs, spread(words + r * BLOCK_COLUMNS + 2 * p)));
+            }
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                sums[r] = _mm256_fmadd_ps(
+                    _mm256_cvtepi32_ps(dots[r]),
+                    _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[unit + (size_t)r])), sums[r]);
+        }
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            sums[r] = _mm256_fmadd_ps(floats_at(scales + 128),
+                                      _mm256_set1_ps(x->sums[unit + (size_t)r]), sums[r]);
     }
     put_sums(y, stride, add, sums, rows);
 }
@@ -227,6 +307,13 @@ INLINE void f32_part(const struct half_group *w, const struct part *x, float *y,
         for (int c = 0; c < BLOCK_COLUMNS; c++) {
             __m256 column = column_of(lines, pack, c);
 
+            if (pack == PACK_Q8_HALVES && c == BLOCK_COLUMNS / 2) {
+                UNROLL
+                for (int r = 0; r < rows; r++) {
+                    sums[r] = _mm256_fmadd_ps(dots[r], floats_at(scales), sums[r]);
+                    dots[r] = _mm256_setzero_ps();
+                }
+            }
             UNROLL
             for (int r = 0; r < rows; r++)
                 dots[r] =
@@ -234,16 +321,20 @@ INLINE void f32_part(const struct half_group *w, const struct part *x, float *y,
         }
         UNROLL
         for (int r = 0; r < rows; r++) {
-            if (pack == PACK_Q4 || pack == PACK_Q8)
-                sums[r] = _mm256_fmadd_ps(dots[r], load_halves(scales), sums[r]);
+            if (pack == PACK_Q8_HALVES)
+                sums[r] = _mm256_fmadd_ps(dots[r], floats_at(scales + 64), sums[r]);
+            else if (pack == PACK_Q4 || pack == PACK_Q8)
+                sums[r] = _mm256_fmadd_ps(dots[r], scale_of(w, scales), sums[r]);
             else if (pack == PACK_F8)
-                sums[r] = _mm256_fmadd_ps(
-                    dots[r], _mm256_loadu_ps((const float *)(const void *)scales), sums[r]);
+                sums[r] = _mm256_fmadd_ps(dots[r], floats_at(scales), sums[r]);
             else
                 sums[r] = _mm256_add_ps(sums[r], dots[r]);
             if (pack == PACK_Q4)
                 sums[r] =
                     _mm256_fmadd_ps(minimum_of(w, scales), _mm256_set1_ps(block_sums[r]), sums[r]);
+            if (pack == PACK_Q8_HALVES)
+                sums[r] = _mm256_fmadd_ps(floats_at(scales + 128), _mm256_set1_ps(block_sums[r]),
+                                          sums[r]);
         }
     }
     put_sums(y, stride, add, sums, rows);
@@ -261,6 +352,16 @@ typedef void part_kernel(const struct half_group *w, const struct part *x, float
         BODY(w, x, y, stride, add, ROWS, WHAT);                                                 \
     }
 
+#define HALVES(NAME, ROWS)                                                                      \
+    static void NAME(const struct half_group *w, const struct part *x, float *y, size_t stride, \
+                     bool add)                                                                  \
+    {                                                                                           \
+        halves_part(w, x, y, stride, add, ROWS);                                                \
+    }
+
+HALVES(halves_1, 1)
+HALVES(halves_2, 2)
+HALVES(halves_4, 4)
 INSTANCE(q4_words_1, words_part, 1, true)
 INSTANCE(q4_words_2, words_part, 2, true)
 INSTANCE(q4_words_4, words_part, 4, true)
@@ -279,6 +380,9 @@ INSTANCE(bf16_4, f32_part, 4, PACK_BF16)
 INSTANCE(f8_1, f32_part, 1, PACK_F8)
 INSTANCE(f8_2, f32_part, 2, PACK_F8)
 INSTANCE(f8_4, f32_part, 4, PACK_F8)
+INSTANCE(halves_f32_1, f32_part, 1, PACK_Q8_HALVES)
+INSTANCE(halves_f32_2, f32_part, 2, PACK_Q8_HALVES)
+INSTANCE(halves_f32_4, f32_part, 4, PACK_Q8_HALVES)
 INSTANCE(q4_f32_1, f32_part, 1, PACK_Q4)
 INSTANCE(q4_f32_2, f32_part, 2, PACK_Q4)
 INSTANCE(q4_f32_4, f32_part, 4, PACK_Q4)
@@ -290,11 +394,16 @@ INSTANCE(q8_f32_4, f32_part, 4, PACK_Q8)
 static part_kernel *const words_kernels[PACK_COUNT][3] = {
     [PACK_Q4] = {q4_words_1, q4_words_2, q4_words_4},
     [PACK_Q8] = {q8_words_1, q8_words_2, q8_words_4},
+    [PACK_Q8_HALVES] = {halves_1, halves_2, halves_4},
 };
 static part_kernel *const f32_kernels[PACK_COUNT][3] = {
-    [PACK_F32] = {f32_1, f32_2, f32_4},         [PACK_F16] = {f16_1, f16_2, f16_4},
-    [PACK_BF16] = {bf16_1, bf16_2, bf16_4},     [PACK_Q4] = {q4_f32_1, q4_f32_2, q4_f32_4},
-    [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4}, [PACK_F8] = {f8_1, f8_2, f8_4},
+    [PACK_F32] = {f32_1, f32_2, f32_4},
+    [PACK_F16] = {f16_1, f16_2, f16_4},
+    [PACK_BF16] = {bf16_1, bf16_2, bf16_4},
+    [PACK_Q4] = {q4_f32_1, q4_f32_2, q4_f32_4},
+    [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4},
+    [PACK_F8] = {f8_1, f8_2, f8_4},
+    [PACK_Q8_HALVES] = {halves_f32_1, halves_f32_2, halves_f32_4},
 };
 
 /* --- the contract ----------------------------------------------------------------------------- */
@@ -302,8 +411,8 @@ static part_kernel *const f32_kernels[PACK_COUNT][3] = {
 enum form form_avx2(enum pack pack, enum precision precision, uint32_t rows)
 {
     (void)rows;
-    return precision == PRECISION_F32 || (pack != PACK_Q4 && pack != PACK_Q8) ? FORM_F32
-                                                                              : FORM_WORDS;
+    return precision == PRECISION_F32 || pack < PACK_Q4 || pack > PACK_Q8_HALVES ? FORM_F32
+                                                                                 : FORM_WORDS;
 }
 
 /* All rows of x from block `block` on against one group. */

@@ -44,6 +44,7 @@ struct group {
     size_t line_bytes;
     size_t scale_bytes;
     bool zeros;
+    bool wide;
 };
 
 /* Where a tile's results go. */
@@ -78,17 +79,24 @@ static struct group group_at(const struct packed *w, uint32_t index)
     size_t q8_scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
 
     switch (w->pack) {
+    case PACK_Q8_HALVES:
+        return (struct group){
+            data, data + Q8_LINES_BYTES, HALVES_BLOCK_BYTES, HALVES_BLOCK_BYTES, false, true};
     case PACK_Q4:
-        return (struct group){data, data + 256, Q4_BLOCK_BYTES, Q4_BLOCK_BYTES, w->zeros};
+        if (w->wide)
+            return (struct group){data, data + 256, Q4_WIDE_BYTES, Q4_WIDE_BYTES, false, true};
+        return (struct group){data, data + 256, Q4_BLOCK_BYTES, Q4_BLOCK_BYTES, w->zeros, w->wide};
     case PACK_Q8:
-        return (struct group){data + q8_scales, data, Q8_LINES_BYTES, Q8_SCALES_BYTES, false};
+        return (struct group){data + q8_scales, data,  Q8_LINES_BYTES,
+                              Q8_SCALES_BYTES,  false, false};
     case PACK_F8:
-        return (struct group){data, data + F8_LINES_BYTES, F8_BLOCK_BYTES, F8_BLOCK_BYTES, false};
+        return (struct group){data, data + F8_LINES_BYTES, F8_BLOCK_BYTES, F8_BLOCK_BYTES, false,
+                              false};
     case PACK_F16:
     case PACK_BF16:
-        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0, false};
+        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0, false, false};
     default:
-        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0, false};
+        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0, false, false};
     }
 }
 
@@ -113,11 +121,24 @@ INLINE void ahead(const uint8_t *from, const size_t bytes)
         _mm_prefetch((const char *)from + AHEAD_BYTES + at, _MM_HINT_T0);
 }
 
+INLINE floats16 floats_at(const uint8_t *from)
+{
+    return lanes_load((const float *)(const void *)from);
+}
+
+INLINE floats16 scale_of(const struct group *group, const uint8_t *scales)
+{
+    return group->wide ? floats_at(scales) : lanes_load_f16(scales);
+}
+
 /* The minimums of a block of PACK_Q4. */
 INLINE floats16 minimum_of(const struct group *group, const uint8_t *scales, floats16 scale)
 {
-    floats16 minimum = lanes_load_f16(scales + 32);
+    floats16 minimum;
 
+    if (group->wide)
+        return floats_at(scales + 64);
+    minimum = lanes_load_f16(scales + 32);
     return group->zeros ? lanes_mul(minimum, scale) : minimum;
 }
 
@@ -208,7 +229,7 @@ INLINE void bytes_tile(const struct group *groups, uint32_t blocks, const struct
         for (int g = 0; g < group_count; g++) {
             const uint8_t *lines = groups[g].lines + b * groups[g].line_bytes;
             const uint8_t *scales = groups[g].scales + b * groups[g].scale_bytes;
-            floats16 scale = lanes_load_f16(scales);
+            floats16 scale = q4 ? scale_of(&groups[g], scales) : lanes_load_f16(scales);
             floats16 minimum = q4 ? minimum_of(&groups[g], scales, scale) : lanes_zero();
             __m512i quads[QUADS];
 
@@ -271,7 +292,7 @@ INLINE void words_tile(const struct group *group, uint32_t blocks, const struct 
         const int16_t *words = x->words + (size_t)b * (size_t)rows * BLOCK_COLUMNS;
         size_t unit = (size_t)b * (size_t)rows;
         __m512i pairs[WORD_PAIRS], dots[TILE_ROWS][2];
-        floats16 scale = lanes_load_f16(scales);
+        floats16 scale = q4 ? scale_of(group, scales) : lanes_load_f16(scales);
         floats16 minimum = q4 ? minimum_of(group, scales, scale) : lanes_zero();
 
         ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
@@ -292,6 +313,51 @@ INLINE void words_tile(const struct group *group, uint32_t blocks, const struct 
         for (int r = 0; r < rows; r++)
             sums[r] = scaled(sums[r], _mm512_add_epi32(dots[r][0], dots[r][1]), scale, minimum, x,
                              unit + (size_t)r, q4);
+    }
+    put_tile(y, 0, sums, rows);
+}
+
+/* The same of PACK_Q8_HALVES: each half of a block has a sum of its own. */
+INLINE void halves_tile(const struct group *group, uint32_t blocks, const struct tile *x,
+                        const struct output *y, const int rows)
+{
+    floats16 sums[TILE_ROWS];
+
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        sums[r] = lanes_zero();
+    for (uint32_t b = 0; b < blocks; b++) {
+        const uint8_t *lines = group->lines + b * group->line_bytes;
+        const uint8_t *scales = group->scales + b * group->scale_bytes;
+        const int16_t *words = x->words + (size_t)b * (size_t)rows * BLOCK_COLUMNS;
+        size_t unit = (size_t)b * (size_t)rows;
+        __m512i pairs[WORD_PAIRS], dots[TILE_ROWS][2];
+
+        ahead(lines, HALVES_BLOCK_BYTES);
+        words_of(lines, false, pairs);
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            dots[r][0] = dots[r][1] = _mm512_setzero_si512();
+        UNROLL
+        for (int p = 0; p < WORD_PAIRS; p++) {
+            __m512i signed_pairs = _mm512_sub_epi16(pairs[p], _mm512_set1_epi16(128));
+
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                add_pair(&dots[r][p / (WORD_PAIRS / 2)], signed_pairs,
+                         words + r * BLOCK_COLUMNS + 2 * p);
+        }
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            size_t at = unit + (size_t)r;
+            floats16 input = lanes_set(x->scales[at]);
+
+            UNROLL
+            for (int half = 0; half < 2; half++)
+                sums[r] = lanes_fma(_mm512_cvtepi32_ps(dots[r][half]),
+                                    lanes_mul(floats_at(scales + 64 * half), input), sums[r]);
+            sums[r] = lanes_fma(floats_at(scales + 128), lanes_set(x->sums[at]), sums[r]);
+        }
     }
     put_tile(y, 0, sums, rows);
 }
@@ -351,6 +417,9 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
         UNROLL
         for (int c = 0; c < BLOCK_COLUMNS; c += 2) {
             floats16 even = column_of(lines, pack, c), odd = column_of(lines, pack, c + 1);
+            /* Two sums for even and odd columns, or for the halves with a scale each. */
+            const int first = pack == PACK_Q8_HALVES ? c / 16 : 0;
+            const int second = pack == PACK_Q8_HALVES ? c / 16 : 1;
 
             if (pack != PACK_F8)
                 _mm_prefetch((const char *)lines + AHEAD_BYTES + 64 * (c / 2), _MM_HINT_T0);
@@ -360,22 +429,28 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
             for (int r = 0; r < rows; r++) {
                 const float *at = values + r * BLOCK_COLUMNS + c;
 
-                dots[r][0] = lanes_fma(even, lanes_set(at[0]), dots[r][0]);
-                dots[r][1] = lanes_fma(odd, lanes_set(at[1]), dots[r][1]);
+                dots[r][first] = lanes_fma(even, lanes_set(at[0]), dots[r][first]);
+                dots[r][second] = lanes_fma(odd, lanes_set(at[1]), dots[r][second]);
             }
         }
         UNROLL
         for (int r = 0; r < rows; r++) {
             floats16 dot = lanes_add(dots[r][0], dots[r][1]);
 
+            if (pack == PACK_Q8_HALVES) {
+                sums[r] = lanes_fma(dots[r][0], floats_at(scales), sums[r]);
+                sums[r] = lanes_fma(dots[r][1], floats_at(scales + 64), sums[r]);
+                sums[r] = lanes_fma(floats_at(scales + 128), lanes_set(block_sums[r]), sums[r]);
+                continue;
+            }
             if (pack == PACK_Q4 || pack == PACK_Q8)
-                sums[r] = lanes_fma(dot, lanes_load_f16(scales), sums[r]);
+                sums[r] = lanes_fma(dot, scale_of(group, scales), sums[r]);
             else if (pack == PACK_F8)
-                sums[r] = lanes_fma(dot, lanes_load((const float *)(const void *)scales), sums[r]);
+                sums[r] = lanes_fma(dot, floats_at(scales), sums[r]);
             else
                 sums[r] = lanes_add(sums[r], dot);
             if (pack == PACK_Q4)
-                sums[r] = lanes_fma(minimum_of(group, scales, lanes_load_f16(scales)),
+                sums[r] = lanes_fma(minimum_of(group, scales, scale_of(group, scales)),
                                     lanes_set(block_sums[r]), sums[r]);
         }
     }
@@ -405,6 +480,19 @@ typedef void tile_kernel(const struct packed *w, uint32_t first, const struct ti
         BODY(&group, w->blocks, x, y, ROWS, WHAT);                                 \
     }
 
+#define HALVES(NAME, ROWS)                                                         \
+    static void NAME(const struct packed *w, uint32_t first, const struct tile *x, \
+                     const struct output *y)                                       \
+    {                                                                              \
+        struct group group = group_at(w, first);                                   \
+                                                                                   \
+        halves_tile(&group, w->blocks, x, y, ROWS);                                \
+    }
+
+HALVES(halves_1, 1)
+HALVES(halves_2, 2)
+HALVES(halves_4, 4)
+HALVES(halves_8, 8)
 BYTES(q4_two_1, 1, 2, true, true)
 BYTES(q4_two_2, 2, 2, true, true)
 BYTES(q8_two_1, 1, 2, false, true)
@@ -441,6 +529,10 @@ ONE_GROUP(f8_1, f32_tile, 1, PACK_F8)
 ONE_GROUP(f8_2, f32_tile, 2, PACK_F8)
 ONE_GROUP(f8_4, f32_tile, 4, PACK_F8)
 ONE_GROUP(f8_8, f32_tile, 8, PACK_F8)
+ONE_GROUP(halves_f32_1, f32_tile, 1, PACK_Q8_HALVES)
+ONE_GROUP(halves_f32_2, f32_tile, 2, PACK_Q8_HALVES)
+ONE_GROUP(halves_f32_4, f32_tile, 4, PACK_Q8_HALVES)
+ONE_GROUP(halves_f32_8, f32_tile, 8, PACK_Q8_HALVES)
 ONE_GROUP(q4_f32_1, f32_tile, 1, PACK_Q4)
 ONE_GROUP(q4_f32_2, f32_tile, 2, PACK_Q4)
 ONE_GROUP(q4_f32_4, f32_tile, 4, PACK_Q4)
@@ -462,12 +554,14 @@ static tile_kernel *const one_kernels[PACK_COUNT][4] = {
 static tile_kernel *const words_kernels[PACK_COUNT][4] = {
     [PACK_Q4] = {q4_words_1, q4_words_2, q4_words_4, q4_words_8},
     [PACK_Q8] = {q8_words_1, q8_words_2, q8_words_4, q8_words_8},
+    [PACK_Q8_HALVES] = {halves_1, halves_2, halves_4, halves_8},
 };
 static tile_kernel *const f32_kernels[PACK_COUNT][4] = {
     [PACK_F32] = {f32_1, f32_2, f32_4, f32_8},
     [PACK_F16] = {f16_1, f16_2, f16_4, f16_8},
     [PACK_BF16] = {bf16_1, bf16_2, bf16_4, bf16_8},
     [PACK_F8] = {f8_1, f8_2, f8_4, f8_8},
+    [PACK_Q8_HALVES] = {halves_f32_1, halves_f32_2, halves_f32_4, halves_f32_8},
     [PACK_Q4] = {q4_f32_1, q4_f32_2, q4_f32_4, q4_f32_8},
     [PACK_Q8] = {q8_f32_1, q8_f32_2, q8_f32_4, q8_f32_8},
 };
@@ -476,8 +570,10 @@ static tile_kernel *const f32_kernels[PACK_COUNT][4] = {
 
 enum form form_avx512(enum pack pack, enum precision precision, uint32_t rows)
 {
-    if (precision == PRECISION_F32 || (pack != PACK_Q4 && pack != PACK_Q8))
+    if (precision == PRECISION_F32 || pack < PACK_Q4 || pack > PACK_Q8_HALVES)
         return FORM_F32;
+    if (pack == PACK_Q8_HALVES)
+        return FORM_WORDS;
     if (precision == PRECISION_INT8 || rows <= BYTE_ROWS_MAX)
         return FORM_BYTES;
     return FORM_WORDS;
@@ -485,11 +581,11 @@ enum form form_avx512(enum pack pack, enum precision precision, uint32_t rows)
 
 static tile_kernel *const *kernels_for(const struct packed *w, const struct activations *x)
 {
-    bool quantized = w->pack == PACK_Q4 || w->pack == PACK_Q8;
+    bool quantized = w->pack >= PACK_Q4 && w->pack <= PACK_Q8_HALVES;
 
     if (!quantized || x->precision == PRECISION_F32)
         return f32_kernels[w->pack];
-    if (!(x->forms & FORM_BYTES))
+    if (!(x->forms & FORM_BYTES) || w->pack == PACK_Q8_HALVES)
         return words_kernels[w->pack];
     return x->precision == PRECISION_INT8 ? one_kernels[w->pack] : two_kernels[w->pack];
 }

@@ -12,7 +12,7 @@
 enum form form_ref(enum pack pack, enum precision precision, uint32_t rows)
 {
     (void)rows;
-    if (precision == PRECISION_F32 || (pack != PACK_Q4 && pack != PACK_Q8))
+    if (precision == PRECISION_F32 || pack < PACK_Q4 || pack > PACK_Q8_HALVES)
         return FORM_F32;
     return FORM_WORDS;
 }
@@ -67,62 +67,83 @@ void put_ref(const struct activations *x, uint32_t row, uint32_t first_block, ui
     }
 }
 
-/* The quants of one lane of a block, in the order of the columns. */
-static void lane_quants(const struct packed *w, const uint8_t *group, uint32_t block, int lane,
-                        int *q)
+/* One lane of a block of a packed integer format: value = scales[column / 16] q + minimum. */
+struct lane_block {
+    int q[BLOCK_COLUMNS];
+    float scales[2];
+    float minimum;
+};
+
+static float load_float(const uint8_t *from, int index)
 {
-    size_t scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
+    float value;
 
-    for (int i = 0; i < BLOCK_COLUMNS; i++) {
-        if (w->pack == PACK_Q4) {
-            uint8_t byte = group[(size_t)block * Q4_BLOCK_BYTES + 64 * (i / 8) + 4 * lane + i % 4];
-
-            q[i] = i % 8 < 4 ? byte & 15 : byte >> 4;
-        } else {
-            q[i] = group[scales + (size_t)block * Q8_LINES_BYTES + 64 * (i / 4) + 4 * lane + i % 4];
-        }
-    }
+    memcpy(&value, from + 4 * index, sizeof value);
+    return value;
 }
 
-static float minimum_of(const struct packed *w, const uint8_t *scales, int lane)
+static void unpack_q4(const struct packed *w, const uint8_t *group, uint32_t block, int lane,
+                      struct lane_block *to)
 {
-    float minimum = load_f16(scales + 32 + 2 * lane);
+    const uint8_t *lines = group + (size_t)block * (w->wide ? Q4_WIDE_BYTES : Q4_BLOCK_BYTES);
+    const uint8_t *scales = lines + 256;
 
-    return w->zeros ? minimum * load_f16(scales + 2 * lane) : minimum;
+    for (int i = 0; i < BLOCK_COLUMNS; i++) {
+        uint8_t byte = lines[64 * (i / 8) + 4 * lane + i % 4];
+
+        to->q[i] = i % 8 < 4 ? byte & 15 : byte >> 4;
+    }
+    to->scales[0] = w->wide ? load_float(scales, lane) : load_f16(scales + 2 * lane);
+    to->minimum = w->wide ? load_float(scales + 64, lane) : load_f16(scales + 32 + 2 * lane);
+    if (w->zeros)
+        to->minimum *= to->scales[0];
+}
+
+static void unpack_q8(const struct packed *w, const uint8_t *group, uint32_t block, int lane,
+                      struct lane_block *to)
+{
+    bool halves = w->pack == PACK_Q8_HALVES;
+    size_t scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
+    const uint8_t *lines = halves ? group + (size_t)block * HALVES_BLOCK_BYTES
+                                  : group + scales + (size_t)block * Q8_LINES_BYTES;
+
+    for (int i = 0; i < BLOCK_COLUMNS; i++)
+        to->q[i] = lines[64 * (i / 4) + 4 * lane + i % 4] - 128;
+    to->minimum = 0;
+    to->scales[0] = halves ? load_float(lines + Q8_LINES_BYTES, lane)
+                           : load_f16(group + (size_t)block * Q8_SCALES_BYTES + 2 * lane);
+    if (!halves)
+        return;
+    to->scales[1] = load_float(lines + Q8_LINES_BYTES + 64, lane);
+    to->minimum = load_float(lines + Q8_LINES_BYTES + 128, lane);
 }
 
 /* One block of one lane with a quantized weight. */
 static float block_quantized(const struct packed *w, const uint8_t *group, uint32_t block, int lane,
                              const struct activations *x, size_t unit)
 {
-    bool q4 = w->pack == PACK_Q4;
-    const uint8_t *scales =
-        q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256 : group + (size_t)block * Q8_SCALES_BYTES;
-    float scale = load_f16(scales + 2 * lane);
-    float minimum = q4 ? minimum_of(w, scales, lane) : 0;
-    int q[BLOCK_COLUMNS];
-    int32_t dot = q4 ? 0 : x->offsets[unit];
+    int columns = w->pack == PACK_Q8_HALVES ? BLOCK_COLUMNS / 2 : BLOCK_COLUMNS;
+    bool words = x->precision != PRECISION_F32;
+    struct lane_block b;
+    float sum;
 
-    lane_quants(w, group, block, lane, q);
-    for (int i = 0; i < BLOCK_COLUMNS; i++)
-        dot += q[i] * x->words[unit * BLOCK_COLUMNS + ((i & ~3) | (i & 1) << 1 | (i >> 1 & 1))];
-    return (float)dot * (scale * x->scales[unit]) + minimum * x->sums[unit];
-}
+    if (w->pack == PACK_Q4)
+        unpack_q4(w, group, block, lane, &b);
+    else
+        unpack_q8(w, group, block, lane, &b);
+    sum = b.minimum * (words ? x->sums[unit] : x->sums_f32[unit]);
+    for (int first = 0; first < BLOCK_COLUMNS; first += columns) {
+        float scale = b.scales[first / columns], real = 0;
+        int32_t dot = 0;
 
-static float block_quantized_f32(const struct packed *w, const uint8_t *group, uint32_t block,
-                                 int lane, const struct activations *x, size_t unit)
-{
-    bool q4 = w->pack == PACK_Q4;
-    const uint8_t *scales =
-        q4 ? group + (size_t)block * Q4_BLOCK_BYTES + 256 : group + (size_t)block * Q8_SCALES_BYTES;
-    float minimum = q4 ? minimum_of(w, scales, lane) : 0;
-    float dot = 0;
-    int q[BLOCK_COLUMNS];
-
-    lane_quants(w, group, block, lane, q);
-    for (int i = 0; i < BLOCK_COLUMNS; i++)
-        dot += (float)(q4 ? q[i] : q[i] - 128) * x->f32[unit * BLOCK_COLUMNS + i];
-    return dot * load_f16(scales + 2 * lane) + minimum * x->sums_f32[unit];
+        for (int i = first; i < first + columns && words; i++)
+            dot +=
+                b.q[i] * x->words[unit * BLOCK_COLUMNS + ((i & ~3) | (i & 1) << 1 | (i >> 1 & 1))];
+        for (int i = first; i < first + columns && !words; i++)
+            real += (float)b.q[i] * x->f32[unit * BLOCK_COLUMNS + i];
+        sum += words ? (float)dot * (scale * x->scales[unit]) : real * scale;
+    }
+    return sum;
 }
 
 static float block_floats(enum pack pack, const uint8_t *group, uint32_t block, int lane,
@@ -158,15 +179,13 @@ static float block_f8(const uint8_t *block, int lane, const float *x)
 static float one_output(const struct packed *w, const uint8_t *group, int lane,
                         const struct activations *x, uint32_t row)
 {
-    bool quantized = w->pack == PACK_Q4 || w->pack == PACK_Q8;
+    bool quantized = w->pack >= PACK_Q4 && w->pack <= PACK_Q8_HALVES;
     float sum = 0;
 
     for (uint32_t b = 0; b < w->blocks; b++) {
         size_t unit = unit_of(x, row, b);
 
-        if (quantized && x->precision == PRECISION_F32)
-            sum += block_quantized_f32(w, group, b, lane, x, unit);
-        else if (quantized)
+        if (quantized)
             sum += block_quantized(w, group, b, lane, x, unit);
         else if (w->pack == PACK_F8)
             sum +=

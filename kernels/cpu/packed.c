@@ -12,17 +12,17 @@
 enum { LINE = 64, LANE_BYTES = 4, K_BLOCK = 256 };
 
 static const enum pack packs[DTYPE_COUNT] = {
-    [DT_F32] = PACK_F32,     [DT_F16] = PACK_F16,   [DT_BF16] = PACK_BF16,
-    [DT_Q4_0] = PACK_Q4,     [DT_Q4_1] = PACK_Q4,   [DT_Q5_0] = PACK_Q8,
-    [DT_Q5_1] = PACK_RAW,    [DT_Q8_0] = PACK_Q8,   [DT_Q2_K] = PACK_RAW,
-    [DT_Q3_K] = PACK_RAW,    [DT_Q4_K] = PACK_RAW,  [DT_Q5_K] = PACK_RAW,
-    [DT_Q6_K] = PACK_RAW,    [DT_IQ4_NL] = PACK_Q8, [DT_IQ4_XS] = PACK_RAW,
-    [DT_IQ3_XXS] = PACK_RAW, [DT_IQ3_S] = PACK_RAW, [DT_IQ2_XXS] = PACK_RAW,
-    [DT_IQ2_XS] = PACK_RAW,  [DT_IQ2_S] = PACK_RAW, [DT_IQ1_S] = PACK_RAW,
-    [DT_IQ1_M] = PACK_RAW,   [DT_TQ1_0] = PACK_RAW, [DT_TQ2_0] = PACK_RAW,
-    [DT_MXFP4] = PACK_RAW,   [DT_NVFP4] = PACK_RAW, [DT_F8_E4M3] = PACK_RAW,
-    [DT_F8_E8M0] = PACK_RAW, [DT_I8] = PACK_RAW,    [DT_INT4] = PACK_RAW,
-    [DT_GPTQ4] = PACK_RAW,   [DT_AWQ4] = PACK_RAW,  [DT_E2M1] = PACK_RAW,
+    [DT_F32] = PACK_F32,        [DT_F16] = PACK_F16,   [DT_BF16] = PACK_BF16,
+    [DT_Q4_0] = PACK_Q4,        [DT_Q4_1] = PACK_Q4,   [DT_Q5_0] = PACK_Q8,
+    [DT_Q5_1] = PACK_RAW,       [DT_Q8_0] = PACK_Q8,   [DT_Q2_K] = PACK_RAW,
+    [DT_Q3_K] = PACK_Q8_HALVES, [DT_Q4_K] = PACK_Q4,   [DT_Q5_K] = PACK_Q8_HALVES,
+    [DT_Q6_K] = PACK_Q8_HALVES, [DT_IQ4_NL] = PACK_Q8, [DT_IQ4_XS] = PACK_RAW,
+    [DT_IQ3_XXS] = PACK_RAW,    [DT_IQ3_S] = PACK_RAW, [DT_IQ2_XXS] = PACK_RAW,
+    [DT_IQ2_XS] = PACK_RAW,     [DT_IQ2_S] = PACK_RAW, [DT_IQ1_S] = PACK_RAW,
+    [DT_IQ1_M] = PACK_RAW,      [DT_TQ1_0] = PACK_RAW, [DT_TQ2_0] = PACK_RAW,
+    [DT_MXFP4] = PACK_RAW,      [DT_NVFP4] = PACK_RAW, [DT_F8_E4M3] = PACK_RAW,
+    [DT_F8_E8M0] = PACK_RAW,    [DT_I8] = PACK_RAW,    [DT_INT4] = PACK_RAW,
+    [DT_GPTQ4] = PACK_RAW,      [DT_AWQ4] = PACK_RAW,  [DT_E2M1] = PACK_RAW,
 };
 
 /* Of a block of 16 rows x 32 columns. */
@@ -32,6 +32,7 @@ static const size_t block_bytes[PACK_COUNT] = {
     [PACK_BF16] = BLOCK_COLUMNS * GROUP_ROWS * 2,
     [PACK_Q4] = Q4_BLOCK_BYTES,
     [PACK_F8] = F8_BLOCK_BYTES,
+    [PACK_Q8_HALVES] = HALVES_BLOCK_BYTES,
     [PACK_Q8] = Q8_LINES_BYTES + Q8_SCALES_BYTES,
 };
 
@@ -46,6 +47,9 @@ static struct packed shape_as(enum pack pack, enum dtype type, uint32_t rows, ui
     else
         /* Whole lines, so that each group begins on one. */
         packed.group_bytes = (packed.blocks * block_bytes[packed.pack] + LINE - 1) / LINE * LINE;
+    packed.wide = type == DT_Q4_K;
+    if (packed.wide)
+        packed.group_bytes = (size_t)packed.blocks * Q4_WIDE_BYTES;
     return packed;
 }
 
@@ -88,6 +92,11 @@ static size_t q8_lines_at(const struct packed *packed, uint32_t block)
 static void put_u16(uint8_t *to, uint32_t index, uint16_t value)
 {
     memcpy(to + 2 * index, &value, sizeof value);
+}
+
+static void put_float(uint8_t *to, uint32_t index, float value)
+{
+    memcpy(to + 4 * index, &value, sizeof value);
 }
 
 /* --- one source row into lane `lane` of a group ----------------------------------------------- */
@@ -206,6 +215,36 @@ static void put_q4(const struct packed *packed, const uint8_t *source, uint32_t 
     }
 }
 
+/* A row of a K type: blocks of 256, each eight of ours. */
+static void put_k(const struct packed *packed, const uint8_t *source, uint32_t lane, uint8_t *to)
+{
+    float scales[16], minimums[16];
+    int8_t q[K_BLOCK];
+
+    for (uint32_t b = 0; b < packed->blocks; b++) {
+        uint32_t part = b % 8 * 2;
+        uint8_t *block = to + (size_t)b * (packed->wide ? Q4_WIDE_BYTES : HALVES_BLOCK_BYTES);
+        uint8_t *after = block + (packed->wide ? 256 : Q8_LINES_BYTES);
+
+        if (part == 0)
+            dequant_parts(packed->type, source + b / 8 * dtype_get(packed->type)->bytes, q, scales,
+                          minimums);
+        for (uint32_t i = 0; i < BLOCK_COLUMNS; i++) {
+            int8_t value = q[16 * part + i];
+
+            if (packed->wide)
+                block[LINE * (i / 8) + LANE_BYTES * lane + i % 4] |=
+                    (uint8_t)(value << (i % 8 < 4 ? 0 : 4));
+            else
+                block[LINE * (i / 4) + LANE_BYTES * lane + i % 4] = (uint8_t)(value + 128);
+        }
+        put_float(after, lane, scales[part]);
+        if (!packed->wide)
+            put_float(after += LINE, lane, scales[part + 1]);
+        put_float(after + LINE, lane, -minimums[part]);
+    }
+}
+
 static void q8_values(enum dtype type, const uint8_t *source, uint8_t *values)
 {
     for (int i = 0; i < 16; i++) {
@@ -311,7 +350,7 @@ static void put_rows(const struct packed *packed, const void *source, uint32_t g
     size_t done = 0;      /* bytes of the group, from its beginning */
     uint32_t columns = 0; /* the same in columns, of floats */
 
-    if (packed->pack != PACK_Q4 && packed->pack != PACK_Q8 && packed->rows - first >= GROUP_ROWS) {
+    if (packed->pack <= PACK_BF16 && packed->rows - first >= GROUP_ROWS) {
         columns = put_lines(packed, row, row_bytes, to);
         done = columns * (block_bytes[packed->pack] / BLOCK_COLUMNS);
     }
@@ -319,7 +358,9 @@ static void put_rows(const struct packed *packed, const void *source, uint32_t g
     if (columns == packed->columns)
         return;
     for (uint32_t lane = 0; lane < GROUP_ROWS && first + lane < packed->rows; lane++) {
-        if (packed->pack == PACK_Q4)
+        if (packed->wide || packed->pack == PACK_Q8_HALVES)
+            put_k(packed, row, lane, to);
+        else if (packed->pack == PACK_Q4)
             put_q4(packed, row, lane, to);
         else if (packed->pack == PACK_Q8)
             put_q8(packed, row, lane, to);
@@ -385,10 +426,21 @@ void packed_raw_blocks(const struct packed *packed, uint32_t group, uint32_t fir
     }
 }
 
+static float load_float(const uint8_t *from, uint32_t index)
+{
+    float value;
+
+    memcpy(&value, from + 4 * index, sizeof value);
+    return value;
+}
+
 static void row_q4(const struct packed *packed, const uint8_t *group, uint32_t lane, float *to)
 {
-    for (uint32_t b = 0; b < packed->blocks; b++, group += Q4_BLOCK_BYTES) {
-        float scale = load_f16(group + 256 + 2 * lane), minimum = load_f16(group + 288 + 2 * lane);
+    for (uint32_t b = 0; b < packed->blocks; b++) {
+        float scale =
+            packed->wide ? load_float(group + 256, lane) : load_f16(group + 256 + 2 * lane);
+        float minimum =
+            packed->wide ? load_float(group + 320, lane) : load_f16(group + 288 + 2 * lane);
 
         if (packed->zeros)
             minimum *= scale;
@@ -397,6 +449,19 @@ static void row_q4(const struct packed *packed, const uint8_t *group, uint32_t l
 
             *to++ = scale * (float)(i % 8 < 4 ? byte & 15 : byte >> 4) + minimum;
         }
+        group += packed->wide ? Q4_WIDE_BYTES : Q4_BLOCK_BYTES;
+    }
+}
+
+static void row_halves(const struct packed *packed, const uint8_t *group, uint32_t lane, float *to)
+{
+    for (uint32_t b = 0; b < packed->blocks; b++, group += HALVES_BLOCK_BYTES) {
+        const uint8_t *after = group + Q8_LINES_BYTES;
+
+        for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
+            *to++ = load_float(after + LINE * (i / 16), lane) *
+                        (float)(group[LINE * (i / 4) + LANE_BYTES * lane + i % 4] - 128) +
+                    load_float(after + 2 * LINE, lane);
     }
 }
 
@@ -452,6 +517,9 @@ void packed_row(const struct packed *packed, uint32_t row, float *to)
         break;
     case PACK_F8:
         row_f8(packed, group, lane, to);
+        break;
+    case PACK_Q8_HALVES:
+        row_halves(packed, group, lane, to);
         break;
     default:
         row_floats(packed, group, lane, to);

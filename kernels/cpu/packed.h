@@ -13,10 +13,13 @@
  *                the high ones 8 j + 4 .. 8 j + 7. Value = scale q + minimum.
  *                Holds Q4_1, and Q4_0 (minimum = -8 scale). Where `zeros` is set, minimums are to
  *                be multiplied by the scale first: GPTQ and AWQ, whose -zero x scale is no f16.
+ *                Where `wide` is set, scales and minimums are floats (384 bytes): Q4_K.
  *     PACK_Q8    544: 8 lines of 64 bytes, and 16 scales as f16 (all scales of a group before
  *                all its lines, so that lines stay aligned)
  *                Line j, lane r: columns 4 j .. 4 j + 3, plus 128. Value = scale (q - 128).
  *                Holds Q8_0, and Q5_0 and IQ4_NL exactly.
+ *     PACK_Q8_HALVES  704: the same 8 lines, then 16 scales as floats for columns 0 .. 15, 16 for
+ *                16 .. 31, and 16 minimums. Value = scale (q - 128) + minimum: Q3_K, Q5_K, Q6_K.
  *     PACK_F8    576: 32 lines of 16 bytes (E4M3), one a column, then 16 scales as floats, times
  *                256. Value = scale x byte; a byte's bits, moved to those of an f16, are 256 times
  *                too small.
@@ -39,13 +42,25 @@ enum {
     GROUP_ROWS = 16,
     BLOCK_COLUMNS = 32,
     Q4_BLOCK_BYTES = 320,
+    Q4_WIDE_BYTES = 384,
+    HALVES_BLOCK_BYTES = 704,
     F8_LINES_BYTES = 512, /* of a block */
     F8_BLOCK_BYTES = 576,
     Q8_LINES_BYTES = 512, /* of a block */
     Q8_SCALES_BYTES = 32, /* of a block */
 };
 
-enum pack { PACK_F32, PACK_F16, PACK_BF16, PACK_F8, PACK_Q4, PACK_Q8, PACK_RAW, PACK_COUNT };
+enum pack {
+    PACK_F32,
+    PACK_F16,
+    PACK_BF16,
+    PACK_F8,
+    PACK_Q4,
+    PACK_Q8,
+    PACK_Q8_HALVES,
+    PACK_RAW,
+    PACK_COUNT
+};
 
 /* A matrix, or the rows of one that have the same format. */
 struct packed {
@@ -56,6 +71,7 @@ struct packed {
     uint32_t groups;
     uint32_t blocks;
     bool zeros;          /* PACK_Q4 */
+    bool wide;           /* PACK_Q4 */
     size_t group_bytes;  /* PACK_RAW: of 16 source rows */
     const uint8_t *data; /* 64-byte aligned; PACK_RAW: the source's rows, any alignment */
     const struct quant_tables *tables; /* of the source; PACK_RAW: instead of `data` */

@@ -298,11 +298,13 @@ static bool q4_0_block(const float *x, uint8_t *to)
 {
     float d = fit_symmetric(x, 32, -8, 7, true), q[32];
 
+    if (!isfinite(d))
+        return false;
     round_symmetric(x, 32, -8, 7, d, q);
     put_f16(to, d);
     for (int i = 0; i < 16; i++)
         to[2 + i] = (uint8_t)((int)q[i] + 8 + (((int)q[i + 16] + 8) << 4));
-    return isfinite(d);
+    return true;
 }
 
 static bool q5_0_block(const float *x, uint8_t *to)
@@ -310,6 +312,8 @@ static bool q5_0_block(const float *x, uint8_t *to)
     float d = fit_symmetric(x, 32, -16, 15, true), q[32];
     uint32_t high = 0;
 
+    if (!isfinite(d))
+        return false;
     round_symmetric(x, 32, -16, 15, d, q);
     put_f16(to, d);
     for (int i = 0; i < 32; i++)
@@ -317,7 +321,7 @@ static bool q5_0_block(const float *x, uint8_t *to)
     memcpy(to + 2, &high, sizeof high);
     for (int i = 0; i < 16; i++)
         to[6 + i] = (uint8_t)((((int)q[i] + 16) & 15) | (((int)q[i + 16] + 16) & 15) << 4);
-    return isfinite(d);
+    return true;
 }
 
 static bool q4_1_block(const float *x, uint8_t *to)
@@ -325,12 +329,14 @@ static bool q4_1_block(const float *x, uint8_t *to)
     struct affine fit = fit_affine(x, 32, 15, false, true);
     float q[32];
 
+    if (!isfinite(fit.scale) || !isfinite(fit.minimum))
+        return false;
     round_affine(x, 32, 15, fit, q);
     put_f16(to, fit.scale);
     put_f16(to + 2, fit.minimum);
     for (int i = 0; i < 16; i++)
         to[4 + i] = (uint8_t)((int)q[i] | (int)q[i + 16] << 4);
-    return isfinite(fit.scale) && isfinite(fit.minimum);
+    return true;
 }
 
 static bool q8_0_block(const float *x, uint8_t *to)
@@ -473,8 +479,10 @@ static bool q4_k_block(const float *x, uint8_t *to)
             best = block;
         }
     }
+    if (!isfinite(best.d) || !isfinite(best.dmin))
+        return false;
     put_q4_k(x, &best, to);
-    return isfinite(best.d) && isfinite(best.dmin);
+    return true;
 }
 
 /* --- Q6_K ------------------------------------------------------------------------------------ */
@@ -569,8 +577,10 @@ static bool q6_k_block(const float *x, uint8_t *to)
             best = block;
         }
     }
+    if (!isfinite(best.d))
+        return false;
     put_q6_k(x, &best, to);
-    return isfinite(best.d);
+    return true;
 }
 
 /* --- rows ------------------------------------------------------------------------------------ */
