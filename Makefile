@@ -203,8 +203,9 @@ $(BUILD)/made/engine/shapes.inc: $(SHAPES) Makefile
 # object that the binary opens when there is a GPU. The CUDA runtime is linked in; cuBLAS is opened at
 # run time.
 CUDA_USED := config/base/fault.c config/base/utf8.c config/base/clock.c kernels/dtype.c engine/forward.c \
-             engine/request_table.c engine/weight_part.c engine/model_plain.c kernels/cpu/dequant_ref.c \
-             kernels/cpu/dequant_codebook.c kernels/cpu/dequant_tables.c \
+             engine/request_table.c engine/weight_part.c engine/weight_prefetch.c \
+             engine/model_plain.c kernels/cpu/dequant_ref.c kernels/cpu/dequant_codebook.c \
+             kernels/cpu/dequant_tables.c kernels/cpu/cpu_features.c kernels/cpu/pool.c \
              engine/host_sample.c kernels/cpu/sample.c kernels/cpu/logits.c
 CUDA_CU := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_OBJECTS := $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o) $(patsubst %.c,$(BUILD)/cuda/%.o,$(CUDA_C) $(CUDA_USED))

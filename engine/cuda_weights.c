@@ -1,24 +1,32 @@
 /* cuda_weights.c -- a model's weights into the device's memory, once, at load.
  *
- *     file --> pinned piece (as stored, or float32) --copy--> device piece --> rows --> packed
+ *     disk --> page cache --> pinned piece (as stored, or float32) --copy--> device --> packed
  *
- * Two pieces are on the way at once, so that reading the file and copying overlap. Weights of the
+ * Each step overlaps with the next: a thread asks the disk for what comes (weight_prefetch.h), some
+ * threads fill one pinned piece together, while those before it are copied: one thread reads the
+ * page cache at some 7 GB/s (measured on a Xeon), where PCI Express 5 takes 64. Weights of the
  * computing type are copied as they lie; others become float32 on the host by the oracle's own
  * decoder, and are rounded on the device. The walk over the model is made twice: to learn how many
- * bytes everything takes, and to place it. */
+ * bytes everything takes and in which order, and to place it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/base/clock.h"
 #include "engine/cuda_internal.h"
 #include "engine/weight_part.h"
+#include "engine/weight_prefetch.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/pool.h"
 
-enum { PIECES = 2, PIECE_BYTES = 32 << 20, REPORT_NS = 50 * 1000 * 1000 };
+enum { PIECES = 3, PIECE_BYTES = 32 << 20, FILLING_THREADS_MAX = 12, REPORT_NS = 50 * 1000 * 1000 };
 
 struct loader {
     struct backend *b;
     struct carve carve; /* base NULL: only counting */
     bool packs;
+    struct weight_list *list; /* while counting: what will be placed; NULL: nobody asks */
+    struct weight_prefetch *prefetch;
+    struct pool *pool;
     void *host[PIECES];
     void *staging[PIECES]; /* device */
     struct CUevent_st *free[PIECES];
@@ -36,6 +44,7 @@ static void report(struct loader *l, uint64_t bytes)
     uint64_t now = clock_now();
 
     l->done += bytes;
+    weight_prefetch_passed(l->prefetch, bytes);
     if (!progress->report || now - l->reported_ns < REPORT_NS || l->done >= l->total)
         return;
     l->reported_ns = now;
@@ -51,6 +60,27 @@ static void note(struct loader *l, int r)
 
 /* --- pieces -------------------------------------------------------------------------------- */
 
+/* Rows of a part, divided among threads. */
+struct filling {
+    const struct weight_part *part;
+    uint32_t columns;
+    uint32_t first;
+    uint32_t rows;
+    enum dtype wire;
+    uint8_t *to;
+};
+
+static void fill_share(void *data, const struct pool_seat *seat)
+{
+    const struct filling *filling = data;
+    uint64_t first, end;
+
+    pool_share(seat, filling->rows, 1, &first, &end);
+    weight_part_read(filling->part, filling->columns, filling->first + (uint32_t)first,
+                     (uint32_t)(end - first), filling->wire,
+                     filling->to + dtype_bytes(filling->wire, first * filling->columns));
+}
+
 /* Rows of a part to `to` as `type`: as they are stored, or as float32 that the device rounds. */
 static void place_piece(struct loader *l, const struct weight_part *part, uint32_t columns,
                         uint32_t first, uint32_t rows, enum dtype type, void *to)
@@ -64,7 +94,8 @@ static void place_piece(struct loader *l, const struct weight_part *part, uint32
     note(l, cuda_event_wait(&b->context, l->free[piece]));
     if (l->result < 0)
         return;
-    weight_part_read(part, columns, first, rows, wire, l->host[piece]);
+    pool_run(l->pool, fill_share,
+             &(struct filling){part, columns, first, rows, wire, l->host[piece]});
     note(l, cuda_copy(&b->copies, arrival, l->host[piece], dtype_bytes(wire, elements)));
     if (wire != type)
         note(l, cuda_convert(&b->copies, type, arrival, to, elements));
@@ -93,6 +124,12 @@ static void place_part(struct loader *l, const struct weight_part *part, uint32_
 
 /* --- weights ------------------------------------------------------------------------------- */
 
+static void list_parts(struct loader *l, const struct weight *weight)
+{
+    for (uint32_t i = 0; i < weight->part_count; i++)
+        weight_list_add(l->list, &weight->parts[i], weight->columns);
+}
+
 static const float *place_vector(struct loader *l, const struct weight *weight)
 {
     uint64_t count = (uint64_t)weight->rows * weight->columns;
@@ -100,6 +137,7 @@ static const float *place_vector(struct loader *l, const struct weight *weight)
 
     if (weight->rows == 0)
         return NULL;
+    list_parts(l, weight);
     to = carve_take(&l->carve, count, sizeof *to);
     if (to) {
         uint8_t *at = (uint8_t *)to;
@@ -118,6 +156,7 @@ static struct cuda_matrix place_rows(struct loader *l, const struct weight *weig
     uint8_t *to =
         carve_take(&l->carve, (size_t)weight->rows * weight->columns, l->b->element_bytes);
 
+    list_parts(l, weight);
     matrix.rows = to;
     for (uint32_t i = 0; i < weight->part_count && to; i++) {
         place_part(l, &weight->parts[i], weight->columns, l->b->type, to);
@@ -179,13 +218,19 @@ static void walk(struct loader *l, const struct model *m, struct cuda_weights *w
     pack(l, &weights->head, plain);
 }
 
-uint64_t cuda_weights_bytes(const struct backend *b, const struct model *model, bool packs)
+static uint64_t count_bytes(const struct backend *b, const struct model *model, bool packs,
+                            struct weight_list *list)
 {
-    struct loader loader = {.b = (struct backend *)b, .packs = packs};
+    struct loader loader = {.b = (struct backend *)b, .packs = packs, .list = list};
     struct cuda_weights weights = {0};
 
     walk(&loader, model, &weights);
     return loader.carve.bytes;
+}
+
+uint64_t cuda_weights_bytes(const struct backend *b, const struct model *model, bool packs)
+{
+    return count_bytes(b, model, packs, NULL);
 }
 
 uint64_t cuda_weights_step_bytes(const struct backend *b, const struct model *model)
@@ -199,10 +244,13 @@ uint64_t cuda_weights_step_bytes(const struct backend *b, const struct model *mo
 
 /* --- loading ------------------------------------------------------------------------------- */
 
-static int open_pieces(struct loader *l)
+static int open_pieces(struct loader *l, struct fault *fault)
 {
     struct cuda_context *context = &l->b->context;
-    int r = 0;
+    uint32_t threads = cpu_threads_available();
+    int r;
+
+    r = pool_open(threads < FILLING_THREADS_MAX ? threads : FILLING_THREADS_MAX, &l->pool, fault);
 
     for (int i = 0; i < PIECES && r == 0; i++) {
         void *mapped;
@@ -218,6 +266,8 @@ static int open_pieces(struct loader *l)
 
 static void close_pieces(struct loader *l)
 {
+    weight_prefetch_close(l->prefetch);
+    pool_close(l->pool);
     for (int i = 0; i < PIECES; i++) {
         cuda_pinned_release(&l->b->context, l->host[i]);
         cuda_release(&l->b->context, l->staging[i]);
@@ -229,15 +279,19 @@ int cuda_weights_load(struct backend *b, const struct model *model, struct fault
 {
     struct loader loader = {
         .b = b, .packs = b->packs, .total = model->weight_bytes, .began_ns = clock_now()};
+    struct weight_list list = {0};
+    uint64_t bytes;
     int r;
 
     b->weights.layers = calloc(model->layer_count, sizeof *b->weights.layers);
     if (!b->weights.layers)
         return fault_set(fault, E_MEMORY, "out of memory for %u layers", model->layer_count);
     b->weights.layer_count = model->layer_count;
-    r = cuda_allocate(&b->context, cuda_weights_bytes(b, model, b->packs), &b->weights.region);
+    bytes = count_bytes(b, model, b->packs, &list);
+    loader.prefetch = weight_prefetch_open(&list);
+    r = cuda_allocate(&b->context, bytes, &b->weights.region);
     if (r == 0)
-        r = open_pieces(&loader);
+        r = open_pieces(&loader, fault);
     if (r == 0) {
         loader.carve.base = b->weights.region;
         walk(&loader, model, &b->weights);
