@@ -253,6 +253,12 @@ static const struct arch_weight phi2_weights[] = {
 
 /* --- ChatGLM ------------------------------------------------------------------------------ */
 
+/* GGUF has one architecture for it and for Transformers' GLM, whose q, k and v stay apart. */
+#define APART(gguf_, part_, rows_) \
+    {"blk.%u." gguf_ ".weight", NULL, IN_LAYER(qkv), part_, rows_, DIM_WIDTH, LAYER | OPTIONAL, \
+     SLICE_WHOLE}, \
+    {"blk.%u." gguf_ ".bias", NULL, IN_LAYER(qkv_bias), part_, rows_, DIM_ONE, NORM | OPTIONAL, \
+     SLICE_WHOLE}
 #define L "transformer.encoder.layers.%u."
 static const struct arch_weight chatglm_weights[] = {
     EMBEDDING("transformer.embedding.word_embeddings.weight"),
@@ -260,6 +266,7 @@ static const struct arch_weight chatglm_weights[] = {
     HEAD("transformer.output_layer.weight"),
     GAIN("blk.%u.attn_norm.weight", L "input_layernorm.weight", attention_norm, 0),
     GAIN("blk.%u.ffn_norm.weight", L "post_attention_layernorm.weight", ffn_norm, 0),
+    APART("attn_q", 0, DIM_Q), APART("attn_k", 1, DIM_KV), APART("attn_v", 2, DIM_V),
     QKV_FUSED("blk.%u.attn_qkv.weight", L "self_attention.query_key_value.weight", qkv, DIM_WIDTH,
               LAYER),
     QKV_FUSED("blk.%u.attn_qkv.bias", L "self_attention.query_key_value.bias", qkv_bias, DIM_ONE,

@@ -1,6 +1,6 @@
 """The demo model over HTTP against the float32 reference (tests/data/smollm2_q4_1.json): prompt
 ids, greedy continuations wherever the margin is at least 0.05, log-probabilities within 0.03;
-alone and among 31 others. And every golden checkpoint in a folder of its own (tests/data/arch, or
+alone and among 31 others. And every golden checkpoint in a folder of its own (tests/data/arch, and
 $WEFT_GOLDENS/arch), by token ids, without a tokenizer."""
 
 import concurrent.futures

@@ -38,6 +38,10 @@ NOT_IN_GGUF = {
     "falcon_rw": "do not tell its ALiBi slopes",
     "gemma3": "do not tell which layers see only a window",
     "gpt_neox_seq": "do not tell its activation",
+    "hf_gemma3": "do not tell which layers see only a window",
+    "hf_opt": "cannot be a GGUF file",
+    "hf_qwen2_window": "do not tell which layers see only a window",
+    "hf_smollm3": "do not tell which layers rotate",
     "opt": "cannot be a GGUF file",
     "opt_350m": "cannot be a GGUF file",
 }
