@@ -328,10 +328,20 @@ static int finish(int r, struct checkpoint *checkpoint, struct checkpoint **ret_
 static int open_as_folder(const char *path, size_t bytes, const char *name,
                           struct checkpoint **ret_checkpoint, struct fault *fault)
 {
+    bool nameless = path[bytes - 1] == '.' &&
+                    (bytes == 1 || path[bytes - 2] == '/' || (bytes > 1 && path[bytes - 2] == '.'));
     struct checkpoint *checkpoint = checkpoint_new(path, bytes);
 
     if (!checkpoint)
         return fault_set(fault, E_MEMORY, "out of memory opening %s", path);
+    if (nameless) { /* "." and "..": the model is called as the folder is */
+        char *whole = realpath(checkpoint->path, NULL);
+
+        if (whole) {
+            free(checkpoint->path);
+            checkpoint->path = whole;
+        }
+    }
     return finish(open_folder(checkpoint, name, fault), checkpoint, ret_checkpoint);
 }
 

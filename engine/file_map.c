@@ -2,9 +2,18 @@
 #include "engine/file_map.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* `git clone` without its extension for large files leaves a few lines of text in their place. */
+static bool is_lfs_pointer(const uint8_t *base, size_t bytes)
+{
+    static const char beginning[] = "version https://git-lfs.github.com/";
+
+    return bytes >= sizeof beginning - 1 && memcmp(base, beginning, sizeof beginning - 1) == 0;
+}
 
 int file_map_open(const char *path, const char *kind, struct file_map *ret_map, struct fault *fault)
 {
@@ -31,6 +40,14 @@ int file_map_open(const char *path, const char *kind, struct file_map *ret_map, 
     base = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (base == MAP_FAILED) {
         r = fault_errno(fault, "cannot map %s", path);
+        goto out;
+    }
+    if (is_lfs_pointer(base, (size_t)info.st_size)) {
+        munmap(base, (size_t)info.st_size);
+        r = fault_set(fault, E_INVALID,
+                      "%s only stands for the file, as Git LFS has it: fetch the file itself with "
+                      "`git lfs pull`",
+                      path);
         goto out;
     }
     *ret_map = (struct file_map){.base = base, .bytes = (size_t)info.st_size};

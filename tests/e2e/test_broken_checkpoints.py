@@ -101,6 +101,14 @@ def test_grown(tmp_path):
     refused(folder_of(tmp_path / "m", whole + bytes(10)), "10 bytes after the last tensor")
 
 
+def test_what_git_leaves_without_its_extension(tmp_path):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1000\n"
+    path = folder_of(tmp_path / "m", pointer)
+    refused(path, "model.safetensors only stands for the file", "git lfs pull")
+    (tmp_path / "m.gguf").write_bytes(pointer)
+    refused(tmp_path / "m.gguf", "m.gguf only stands for the file", "git lfs pull")
+
+
 # -- entries of the header --
 
 
@@ -409,6 +417,17 @@ def test_a_file_stands_for_its_folder(tmp_path):
         [BINARY, "inspect", "--device", "null", LAST], cwd=path, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", [".", "../loom", "./", "../loom/.", "x/..", str(LAST)])
+def test_a_folder_is_named_however_it_is_reached(tmp_path, name):
+    path = TinyFolder().write(tmp_path / "loom", shards=3)
+    (path / "x").mkdir()
+    done = subprocess.run(
+        [BINARY, "inspect", "--device", "null", name], cwd=path, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert "\nmodel: loom\n" in done.stdout.decode()
 
 
 def test_empty_tensors(tmp_path):
