@@ -97,8 +97,10 @@ int chat_read_prompt(struct draft *draft)
 {
     json_t *messages = NULL;
     struct buf text;
-    int r = draft_read_messages(draft, &messages);
+    int r = draft_needs_tokenizer(draft, "messages");
 
+    if (r == 0)
+        r = draft_read_messages(draft, &messages);
     if (r == 0)
         r = draft_prompts(draft, 1);
     buf_init(&text, RENDERED_BYTES_MIN + draft->body_bytes * RENDERED_BYTES_PER_BODY_BYTE);

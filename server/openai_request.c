@@ -103,16 +103,23 @@ static size_t longest_piece(const struct tokenizer *tokenizer)
     return longest;
 }
 
+int draft_needs_tokenizer(struct draft *draft, const char *field)
+{
+    if (draft->context->tokenizer)
+        return 0;
+    return draft_fault(draft, E_UNSUPPORTED, field,
+                       "This model has no tokenizer: it continues only a 'prompt' of token "
+                       "ids, such as [1, 2, 3]");
+}
+
 int draft_encode(struct draft *draft, uint32_t index, const char *field, const char *text,
                  size_t bytes, unsigned flags)
 {
     size_t ceiling = draft->tokens.ceiling;
-    int r;
+    int r = draft_needs_tokenizer(draft, field);
 
-    if (!draft->context->tokenizer)
-        return draft_fault(draft, E_UNSUPPORTED, field,
-                           "This model has no tokenizer: it continues only a 'prompt' of token "
-                           "ids, such as [1, 2, 3]");
+    if (r < 0)
+        return r;
     /* A megabyte without a space is one word to a tokenizer, which it works on as a whole. */
     if (bytes > ceiling && bytes / longest_piece(draft->context->tokenizer) > ceiling)
         return too_long(draft, field, "more than ", ceiling);

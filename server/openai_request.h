@@ -74,6 +74,8 @@ struct draft {
 
 /* Makes room for so many prompts; refuses more choices than are allowed. */
 int draft_prompts(struct draft *draft, size_t count);
+/* 0, or the fault that a model without a tokenizer gives to texts. */
+int draft_needs_tokenizer(struct draft *draft, const char *field);
 /* Encodes a text as prompt number `index`. `field` names it in faults. */
 int draft_encode(struct draft *draft, uint32_t index, const char *field, const char *text,
                  size_t bytes, unsigned flags);

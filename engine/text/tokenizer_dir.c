@@ -19,7 +19,7 @@
 
 #include "engine/text/tokenizer_files.h"
 
-enum { PATH_ROOM = 4352, FILE_BYTES_MAX = 256 << 20 };
+enum { PATH_ROOM = 4352, FILE_BYTES_MAX = 256 << 20, ADDED_ID_MAX = 1 << 22 };
 
 /* ---- files ---- */
 
@@ -140,25 +140,32 @@ static int join_added(json_t *tree, const json_t *config, struct fault *fault)
 {
     json_t *added = json_object_get(tree, "added_tokens"), *one;
     const json_t *more = json_object_get(config, "added_tokens_decoder");
+    bool *listed = calloc(ADDED_ID_MAX, sizeof *listed);
     const char *key;
+    int64_t id;
     size_t i;
     int r = 0;
 
+    if (!listed)
+        return fault_set(fault, E_MEMORY, "out of memory for the added tokens");
+    json_array_foreach(added, i, one)
+    {
+        if (json_integral(json_object_get(one, "id"), &id) && id >= 0 && id < ADDED_ID_MAX)
+            listed[id] = true;
+    }
     json_object_foreach((json_t *)more, key, one)
     {
         char *end;
-        long id = strtol(key, &end, 10);
-        bool listed = false;
-        const json_t *other;
 
-        json_array_foreach(added, i, other) listed =
-            listed || json_integer_value(json_object_get(other, "id")) == id;
-        if (listed || *end || end == key || !json_is_object(one) || !json_is_array(added))
+        id = strtol(key, &end, 10);
+        if (*end || end == key || id < 0 || id >= ADDED_ID_MAX || listed[id] ||
+            !json_is_object(one) || !json_is_array(added))
             continue;
         if (json_object_set_new(one, "id", json_integer(id)) < 0 ||
             json_array_append(added, one) < 0)
             r = fault_set(fault, E_MEMORY, "out of memory for the added tokens");
     }
+    free(listed);
     return r;
 }
 

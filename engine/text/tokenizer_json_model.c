@@ -1,5 +1,5 @@
 /* tokenizer_json_model.c -- the "model" of a tokenizer.json. */
-#include <inttypes.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,21 +37,20 @@ static const char *text_or_empty(const json_t *model, const char *key)
     return text ? text : "";
 }
 
-/* One merge, as "a b" or ["a", "b"]: its halves as keys in `room`. */
-static bool read_merge(const json_t *merge, enum piece_coding coding, struct buf *room,
-                       size_t *ret_left, struct fault *fault)
+/* One merge, as "a b" or ["a", "b"]: its halves as keys in `room`. 1, 0: it is none, -ENOMEM. */
+static int read_merge(const json_t *merge, enum piece_coding coding, struct buf *room,
+                      size_t *ret_left)
 {
     const char *left = json_string_value(merge), *right;
     size_t left_bytes, right_bytes;
     char *to;
 
-    (void)fault;
     if (left) {
         size_t bytes = json_string_length(merge);
 
         right = bytes > 1 ? memchr(left + 1, ' ', bytes - 1) : NULL;
         if (!right)
-            return false;
+            return 0;
         left_bytes = (size_t)(right - left);
         right_bytes = bytes - left_bytes - 1;
         right++;
@@ -63,17 +62,19 @@ static bool read_merge(const json_t *merge, enum piece_coding coding, struct buf
         left_bytes = json_string_length(halves[0]);
         right_bytes = json_string_length(halves[1]);
         if (!left || !right)
-            return false;
+            return 0;
     }
     buf_reset(room);
     buf_put(room, left, left_bytes);
     buf_put(room, right, right_bytes); /* the room that decoding needs at most */
-    if (buf_failed(room) || !room->data)
-        return false;
+    if (buf_failed(room))
+        return -ENOMEM;
+    if (!room->data) /* two empty halves */
+        return 0;
     to = room->data;
     *ret_left = piece_decode(coding, left, left_bytes, to, NULL);
     room->bytes = *ret_left + piece_decode(coding, right, right_bytes, to + *ret_left, NULL);
-    return true;
+    return 1;
 }
 
 /* A merge whose result is a control token is known and passed over: no text may become one. */
@@ -116,8 +117,8 @@ static int read_merges(struct bpe *bpe, const json_t *model, enum piece_coding c
     {
         size_t left = 0;
 
-        r = 0;
-        if (read_merge(merge, coding, &room, &left, fault))
+        r = read_merge(merge, coding, &room, &left);
+        if (r > 0)
             r = bpe_add_merge(bpe, room.data, left, room.data + left, room.bytes - left,
                               (uint32_t)i);
         if (r == 0 && !is_known(merge, model, &room)) {

@@ -71,7 +71,7 @@ def test_texts_and_chats_are_refused(server):
     messages = [{"role": "user", "content": "Hello"}]
     status, _, answer = server.post("/v1/chat/completions", {"messages": messages})
     assert status == 400
-    assert "no chat template" in json.loads(answer)["error"]["message"]
+    assert "no tokenizer" in json.loads(answer)["error"]["message"]
 
 
 def test_the_null_device_serves_it_too(shape):
