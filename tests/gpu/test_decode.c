@@ -3,7 +3,8 @@
  * apart) gives the same tokens.
  *
  *     test_decode         a model of the shape smollm2-135m
- *     test_decode small   tiny.json beside this program, few tokens: for compute-sanitizer */
+ *     test_decode small [TEST]   tiny.json beside this program, few tokens; one test: for
+ *                                compute-sanitizer */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -194,5 +195,7 @@ int main(int argc, char **argv)
         long_tokens = 24;
         compared_tokens = 8;
     }
+    if (argc > 2)
+        cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
