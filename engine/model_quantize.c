@@ -150,6 +150,7 @@ static int list_tensors(struct work *work)
             tensor->columns > work->columns_max ? tensor->columns : work->columns_max;
     }
     work->total = work->writer.data_bytes;
+    work->summary.tokenizer = work->list.tokenizer || checkpoint_gguf(work->checkpoint);
     return 0;
 }
 

@@ -37,6 +37,7 @@ struct quantize_summary {
     uint64_t bytes[DTYPE_COUNT];
     uint64_t elements; /* of all tensors */
     uint64_t file_bytes;
+    bool tokenizer;           /* false: a folder's, which GGUF's keys cannot tell, or it has none */
     uint32_t fallback_count;  /* tensors whose rows were no whole blocks of the wanted type */
     char fallback[96];        /* the first one's name */
     enum dtype fallback_type; /* what it became */

@@ -10,6 +10,7 @@
 
 #include "engine/hf_config.h"
 #include "engine/quantize_list.h"
+#include "engine/quantize_tokenizer.h"
 #include "engine/weight_part.h"
 
 enum { KEY_BYTES = 96, NAMES_MORE = 4 };
@@ -339,8 +340,12 @@ int quantize_list_folder(const struct checkpoint *checkpoint, struct quantize_li
         r = list_tensors(&making);
     if (r == 0)
         r = put_keys(&making);
+    if (r == 0)
+        r = quantize_tokenizer(checkpoint_path(checkpoint), list->model, writer, fault);
+    if (r > 0)
+        list->tokenizer = true;
     free(making.config);
-    return r;
+    return r < 0 ? r : 0;
 }
 
 /* --- reading back -------------------------------------------------------------------------- */

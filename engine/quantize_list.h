@@ -31,7 +31,8 @@ struct quantize_tensor {
 struct quantize_list {
     struct quantize_tensor *tensors;
     uint32_t count;
-    bool tied; /* the embedding is the head */
+    bool tied;      /* the embedding is the head */
+    bool tokenizer; /* a folder's: the keys have it */
     char (*names)[96];
     struct model *model; /* of a folder; its parts are the tensors' */
 };

@@ -36,6 +36,8 @@ static int print_summary(const char *path, const struct quantize_summary *summar
                       summary->fallback_count, summary->fallback_count == 1 ? " has" : "s have",
                       summary->fallback, dtype_get(summary->fallback_type)->name) >= 0 &&
                good;
+    if (!summary->tokenizer)
+        good = puts("  no tokenizer: the folder has none that GGUF's keys can tell") >= 0 && good;
     return good && fflush(stdout) == 0;
 }
 
