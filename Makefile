@@ -237,8 +237,8 @@ $(BUILD)/gpu/%: tests/gpu/%.c $(CUDA_OBJECTS) $(LIBRARY)
 	    $(CUDA_OBJECTS) $(LIBRARY) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/lib' -lcmocka $(LDLIBS) $(CUDART) -lstdc++
 gpu-tests: $(GPU_TESTS) $(CUDA_LIBRARY) $(BUILD)/weft $(BUILD)/tests/golden/test_goldens \
            $(BUILD)/tests/golden/test_sampling ## build what needs a GPU to run, into build/gpu
-	@cp tests/gpu/run tests/gpu/load tests/gpu/tiny.json $(filter-out $(GPU_TESTS),$^) \
-	    $(BUILD)/gpu/
+	@cp tests/gpu/run tests/gpu/load tests/gpu/tiny.json tests/load/loading.py \
+	    $(filter-out $(GPU_TESTS),$^) $(BUILD)/gpu/
 	@install -D -m 644 tests/data/sampling.json $(BUILD)/gpu/tests/data/sampling.json
 	@rm -rf $(BUILD)/gpu/lib
 	@mkdir -p $(BUILD)/gpu/lib
