@@ -19,6 +19,9 @@ void dequant_row(enum dtype type, const void *from, uint64_t elements, float *to
  * weight = scale q - minimum. */
 void dequant_parts(enum dtype type, const void *from, int8_t *q, float *scales, float *minimums);
 
+/* The scale of a block of MXFP4, of the doubled values: 2^(exponent - 128). */
+float dequant_mxfp4_scale(uint8_t exponent);
+
 /* The 16 values that a quant of IQ4_NL stands for; of a float of 4 bits (E2M1), doubled. */
 extern const int8_t dequant_iq4_nl_values[16];
 extern const int8_t dequant_e2m1_values[16];

@@ -227,11 +227,16 @@ void tq2_0_block(const uint8_t *from, float *to)
                 *to++ = d * (float)((from[32 * half + i] >> 2 * k & 3) - 1);
 }
 
+float dequant_mxfp4_scale(uint8_t exponent)
+{
+    /* Below 2 a subnormal float. */
+    return float_from_bits(exponent < 2 ? UINT32_C(0x00200000) << exponent
+                                        : (uint32_t)(exponent - 1) << 23);
+}
+
 void mxfp4_block(const uint8_t *from, float *to)
 {
-    /* 2^(e - 128): below e = 2 a subnormal float. */
-    float d = float_from_bits(from[0] < 2 ? UINT32_C(0x00200000) << from[0]
-                                          : (uint32_t)(from[0] - 1) << 23);
+    float d = dequant_mxfp4_scale(from[0]);
 
     for (int i = 0; i < 16; i++) {
         to[i] = d * (float)dequant_e2m1_values[from[1 + i] & 15];

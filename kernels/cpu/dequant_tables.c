@@ -124,3 +124,10 @@ float tables_zero(const struct quant_tables *t, uint32_t row, uint32_t column)
 {
     return zero_at(t, row, group_at(t, column));
 }
+
+uint8_t tables_nibble(const struct quant_tables *t, uint32_t row, uint32_t column)
+{
+    size_t at = (size_t)row * t->columns + column;
+
+    return ((const uint8_t *)t->data)[at / 2] >> 4 * (at % 2) & 15;
+}

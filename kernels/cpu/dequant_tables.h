@@ -14,6 +14,8 @@ void dequant_tables(const struct quant_tables *tables, uint32_t row, uint32_t fi
  * zero; and the scale and the zero of one column. */
 void tables_elements(const struct quant_tables *tables, uint32_t row, uint32_t first_column,
                      uint32_t count, float *to);
+uint8_t tables_nibble(const struct quant_tables *tables, uint32_t row,
+                      uint32_t column); /* DT_E2M1 */
 float tables_scale(const struct quant_tables *tables, uint32_t row, uint32_t column);
 float tables_zero(const struct quant_tables *tables, uint32_t row, uint32_t column);
 

@@ -37,6 +37,7 @@ struct half_group {
     uint32_t blocks;
     bool zeros;
     bool wide;
+    bool e2m1;
 };
 
 static struct part part_at(const struct activations *x, uint32_t row, uint32_t block)
@@ -56,53 +57,41 @@ static struct half_group half_at(const struct packed *w, uint32_t group, uint32_
 {
     const uint8_t *data = w->data + group * w->group_bytes;
     size_t q8_scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
+    struct half_group at = {.lines = data + 32 * half,
+                            .scales = data + 32 * half,
+                            .blocks = w->blocks,
+                            .zeros = w->zeros,
+                            .wide = w->wide,
+                            .e2m1 = w->e2m1};
 
     switch (w->pack) {
-    case PACK_Q8_HALVES:
-        return (struct half_group){data + 32 * half,
-                                   data + Q8_LINES_BYTES + 32 * half,
-                                   HALVES_BLOCK_BYTES,
-                                   HALVES_BLOCK_BYTES,
-                                   w->blocks,
-                                   false,
-                                   true};
     case PACK_Q4:
-        if (w->wide)
-            return (struct half_group){data + 32 * half,
-                                       data + 256 + 32 * half,
-                                       Q4_WIDE_BYTES,
-                                       Q4_WIDE_BYTES,
-                                       w->blocks,
-                                       false,
-                                       true};
-        return (struct half_group){data + 32 * half, data + 256 + 16 * half,
-                                   Q4_BLOCK_BYTES,   Q4_BLOCK_BYTES,
-                                   w->blocks,        w->zeros,
-                                   w->wide};
+        at.scales = data + 256 + (w->wide ? 32 : 16) * half;
+        at.line_bytes = w->wide ? Q4_WIDE_BYTES : Q4_BLOCK_BYTES;
+        break;
     case PACK_Q8:
-        return (struct half_group){data + q8_scales + 32 * half,
-                                   data + 16 * half,
-                                   Q8_LINES_BYTES,
-                                   Q8_SCALES_BYTES,
-                                   w->blocks,
-                                   false,
-                                   false};
+        at.lines = data + q8_scales + 32 * half;
+        at.scales = data + 16 * half;
+        at.line_bytes = Q8_LINES_BYTES;
+        break;
+    case PACK_Q8_HALVES:
+        at.scales = data + Q8_LINES_BYTES + 32 * half;
+        at.line_bytes = HALVES_BLOCK_BYTES;
+        break;
     case PACK_F8:
-        return (struct half_group){data + 8 * half,
-                                   data + F8_LINES_BYTES + 32 * half,
-                                   F8_BLOCK_BYTES,
-                                   F8_BLOCK_BYTES,
-                                   w->blocks,
-                                   false,
-                                   false};
-    case PACK_F16:
-    case PACK_BF16:
-        return (struct half_group){
-            data + 16 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0, w->blocks, false, false};
+        at.lines = data + 8 * half;
+        at.scales = data + F8_LINES_BYTES + 32 * half;
+        at.line_bytes = F8_BLOCK_BYTES;
+        break;
+    case PACK_F32:
+        at.line_bytes = BLOCK_COLUMNS * GROUP_ROWS * 4;
+        break;
     default:
-        return (struct half_group){
-            data + 32 * half, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0, w->blocks, false, false};
+        at.lines = data + 16 * half;
+        at.line_bytes = BLOCK_COLUMNS * GROUP_ROWS * 2;
     }
+    at.scale_bytes = w->pack == PACK_Q8 ? Q8_SCALES_BYTES : at.line_bytes;
+    return at;
 }
 
 INLINE __m256i load_line(const uint8_t *from)
@@ -123,6 +112,14 @@ INLINE __m256 floats_at(const uint8_t *from)
 INLINE __m256 scale_of(const struct half_group *w, const uint8_t *scales)
 {
     return w->wide ? floats_at(scales) : load_halves(scales);
+}
+
+/* Nibbles, a word or a lane each, to what they stand for; `mask` of such a byte. */
+INLINE __m256i e2m1_of(__m256i nibbles, __m256i mask)
+{
+    const __m128i table = _mm_loadu_si128((const __m128i *)(const void *)packed_e2m1);
+
+    return _mm256_and_si256(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles), mask);
 }
 
 /* The minimums of a block of PACK_Q4. */
@@ -187,6 +184,8 @@ INLINE void words_part(const struct half_group *w, const struct part *x, float *
         for (int p = 0; p < WORD_PAIRS; p++) {
             __m256i pairs = words_of(lines, q4, p);
 
+            if (q4 && w->e2m1)
+                pairs = e2m1_of(pairs, _mm256_set1_epi16(255));
             UNROLL
             for (int r = 0; r < rows; r++)
                 dots[r] = _mm256_add_epi32(
@@ -307,6 +306,9 @@ INLINE void f32_part(const struct half_group *w, const struct part *x, float *y,
         for (int c = 0; c < BLOCK_COLUMNS; c++) {
             __m256 column = column_of(lines, pack, c);
 
+            if (pack == PACK_Q4 && w->e2m1)
+                column =
+                    _mm256_cvtepi32_ps(e2m1_of(_mm256_cvtps_epi32(column), _mm256_set1_epi32(255)));
             if (pack == PACK_Q8_HALVES && c == BLOCK_COLUMNS / 2) {
                 UNROLL
                 for (int r = 0; r < rows; r++) {

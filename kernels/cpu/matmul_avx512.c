@@ -45,6 +45,7 @@ struct group {
     size_t scale_bytes;
     bool zeros;
     bool wide;
+    bool e2m1;
 };
 
 /* Where a tile's results go. */
@@ -77,27 +78,32 @@ static struct group group_at(const struct packed *w, uint32_t index)
 {
     const uint8_t *data = w->data + index * w->group_bytes;
     size_t q8_scales = ((size_t)w->blocks * Q8_SCALES_BYTES + 63) / 64 * 64;
+    struct group group = {
+        .lines = data, .scales = data, .zeros = w->zeros, .wide = w->wide, .e2m1 = w->e2m1};
 
     switch (w->pack) {
-    case PACK_Q8_HALVES:
-        return (struct group){
-            data, data + Q8_LINES_BYTES, HALVES_BLOCK_BYTES, HALVES_BLOCK_BYTES, false, true};
     case PACK_Q4:
-        if (w->wide)
-            return (struct group){data, data + 256, Q4_WIDE_BYTES, Q4_WIDE_BYTES, false, true};
-        return (struct group){data, data + 256, Q4_BLOCK_BYTES, Q4_BLOCK_BYTES, w->zeros, w->wide};
+        group.scales = data + 256;
+        group.line_bytes = w->wide ? Q4_WIDE_BYTES : Q4_BLOCK_BYTES;
+        break;
     case PACK_Q8:
-        return (struct group){data + q8_scales, data,  Q8_LINES_BYTES,
-                              Q8_SCALES_BYTES,  false, false};
+        group.lines = data + q8_scales;
+        group.scales = data;
+        group.line_bytes = Q8_LINES_BYTES;
+        break;
+    case PACK_Q8_HALVES:
+        group.scales = data + Q8_LINES_BYTES;
+        group.line_bytes = HALVES_BLOCK_BYTES;
+        break;
     case PACK_F8:
-        return (struct group){data, data + F8_LINES_BYTES, F8_BLOCK_BYTES, F8_BLOCK_BYTES, false,
-                              false};
-    case PACK_F16:
-    case PACK_BF16:
-        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 2, 0, false, false};
+        group.scales = data + F8_LINES_BYTES;
+        group.line_bytes = F8_BLOCK_BYTES;
+        break;
     default:
-        return (struct group){data, NULL, BLOCK_COLUMNS * GROUP_ROWS * 4, 0, false, false};
+        group.line_bytes = (size_t)BLOCK_COLUMNS * GROUP_ROWS * (w->pack == PACK_F32 ? 4 : 2);
     }
+    group.scale_bytes = w->pack == PACK_Q8 ? Q8_SCALES_BYTES : group.line_bytes;
+    return group;
 }
 
 INLINE __m512i load_line(const uint8_t *from)
@@ -129,6 +135,18 @@ INLINE floats16 floats_at(const uint8_t *from)
 INLINE floats16 scale_of(const struct group *group, const uint8_t *scales)
 {
     return group->wide ? floats_at(scales) : lanes_load_f16(scales);
+}
+
+/* Nibbles, a byte or a word or a lane each, to what they stand for. */
+INLINE __m512i e2m1_of(__m512i nibbles, const int above)
+{
+    const __m128i table = _mm_loadu_si128((const __m128i *)(const void *)packed_e2m1);
+    __m512i values = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
+
+    /* The bytes above a nibble are zeros, which stand for something too. */
+    return above == 0   ? values
+           : above == 1 ? _mm512_and_si512(values, _mm512_set1_epi16(255))
+                        : _mm512_and_si512(values, _mm512_set1_epi32(255));
 }
 
 /* The minimums of a block of PACK_Q4. */
@@ -235,6 +253,11 @@ INLINE void bytes_tile(const struct group *groups, uint32_t blocks, const struct
 
             ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
             bytes_of(lines, q4, quads);
+            if (q4 && groups[g].e2m1) {
+                UNROLL
+                for (int j = 0; j < QUADS; j++)
+                    quads[j] = e2m1_of(quads[j], 0);
+            }
             UNROLL
             for (int r = 0; r < rows; r++) {
                 size_t unit = (size_t)b * (size_t)rows + (size_t)r;
@@ -297,6 +320,11 @@ INLINE void words_tile(const struct group *group, uint32_t blocks, const struct 
 
         ahead(lines, q4 ? Q4_BLOCK_BYTES : Q8_LINES_BYTES);
         words_of(lines, q4, pairs);
+        if (q4 && group->e2m1) {
+            UNROLL
+            for (int p = 0; p < WORD_PAIRS; p++)
+                pairs[p] = e2m1_of(pairs[p], 1);
+        }
         UNROLL
         for (int r = 0; r < rows; r++) {
             dots[r][0] =
@@ -417,6 +445,10 @@ INLINE void f32_tile(const struct group *group, uint32_t blocks, const struct ti
         UNROLL
         for (int c = 0; c < BLOCK_COLUMNS; c += 2) {
             floats16 even = column_of(lines, pack, c), odd = column_of(lines, pack, c + 1);
+            if (pack == PACK_Q4 && group->e2m1) {
+                even = _mm512_cvtepi32_ps(e2m1_of(_mm512_cvtps_epi32(even), 3));
+                odd = _mm512_cvtepi32_ps(e2m1_of(_mm512_cvtps_epi32(odd), 3));
+            }
             /* Two sums for even and odd columns, or for the halves with a scale each. */
             const int first = pack == PACK_Q8_HALVES ? c / 16 : 0;
             const int second = pack == PACK_Q8_HALVES ? c / 16 : 1;

@@ -92,6 +92,8 @@ static void unpack_q4(const struct packed *w, const uint8_t *group, uint32_t blo
         uint8_t byte = lines[64 * (i / 8) + 4 * lane + i % 4];
 
         to->q[i] = i % 8 < 4 ? byte & 15 : byte >> 4;
+        if (w->e2m1)
+            to->q[i] = packed_e2m1[to->q[i]];
     }
     to->scales[0] = w->wide ? load_float(scales, lane) : load_f16(scales + 2 * lane);
     to->minimum = w->wide ? load_float(scales + 64, lane) : load_f16(scales + 32 + 2 * lane);

@@ -20,7 +20,7 @@ static const enum pack packs[DTYPE_COUNT] = {
     [DT_IQ3_XXS] = PACK_RAW,    [DT_IQ3_S] = PACK_RAW, [DT_IQ2_XXS] = PACK_RAW,
     [DT_IQ2_XS] = PACK_RAW,     [DT_IQ2_S] = PACK_RAW, [DT_IQ1_S] = PACK_RAW,
     [DT_IQ1_M] = PACK_RAW,      [DT_TQ1_0] = PACK_RAW, [DT_TQ2_0] = PACK_RAW,
-    [DT_MXFP4] = PACK_RAW,      [DT_NVFP4] = PACK_RAW, [DT_F8_E4M3] = PACK_RAW,
+    [DT_MXFP4] = PACK_Q4,       [DT_NVFP4] = PACK_RAW, [DT_F8_E4M3] = PACK_RAW,
     [DT_F8_E8M0] = PACK_RAW,    [DT_I8] = PACK_RAW,    [DT_INT4] = PACK_RAW,
     [DT_GPTQ4] = PACK_RAW,      [DT_AWQ4] = PACK_RAW,  [DT_E2M1] = PACK_RAW,
 };
@@ -47,7 +47,8 @@ static struct packed shape_as(enum pack pack, enum dtype type, uint32_t rows, ui
     else
         /* Whole lines, so that each group begins on one. */
         packed.group_bytes = (packed.blocks * block_bytes[packed.pack] + LINE - 1) / LINE * LINE;
-    packed.wide = type == DT_Q4_K;
+    packed.e2m1 = packed.pack == PACK_Q4 && (type == DT_MXFP4 || type == DT_E2M1);
+    packed.wide = type == DT_Q4_K || packed.e2m1;
     if (packed.wide)
         packed.group_bytes = (size_t)packed.blocks * Q4_WIDE_BYTES;
     return packed;
@@ -69,10 +70,11 @@ struct packed packed_shape_tables(const struct quant_tables *tables, uint32_t ro
         pack = PACK_F8;
     else if (tables->type == DT_I8 && tables->zero_kind == ZEROS_NONE)
         pack = PACK_Q8;
-    else if (tables->type == DT_INT4 || tables->type == DT_GPTQ4 || tables->type == DT_AWQ4)
+    else if (tables->type == DT_INT4 || tables->type == DT_GPTQ4 || tables->type == DT_AWQ4 ||
+             tables->type == DT_E2M1)
         pack = PACK_Q4;
     packed = shape_as(whole && !tables->group_of ? pack : PACK_RAW, tables->type, rows, columns);
-    packed.zeros = packed.pack == PACK_Q4;
+    packed.zeros = packed.pack == PACK_Q4 && !packed.e2m1;
     return packed;
 }
 
@@ -293,6 +295,31 @@ static uint32_t tables_row(const struct packed *packed, uint32_t row)
     return packed->first_row + row;
 }
 
+/* 32 floats of 4 bits; `scale` of the doubled ones. */
+static void put_e2m1(const uint8_t *nibbles, float scale, uint32_t lane, uint8_t *block)
+{
+    for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
+        block[LINE * (i / 8) + LANE_BYTES * lane + i % 4] |=
+            (uint8_t)(nibbles[i] << (i % 8 < 4 ? 0 : 4));
+    put_float(block + 256, lane, scale);
+    put_float(block + 320, lane, -12 * scale);
+}
+
+/* A row of MXFP4, in GGUF's blocks. */
+static void put_mxfp4(const struct packed *packed, const uint8_t *source, uint32_t lane,
+                      uint8_t *to)
+{
+    for (uint32_t b = 0; b < packed->blocks; b++, source += 17, to += Q4_WIDE_BYTES) {
+        uint8_t nibbles[BLOCK_COLUMNS];
+
+        for (int i = 0; i < 16; i++) {
+            nibbles[i] = source[1 + i] & 15;
+            nibbles[i + 16] = source[1 + i] >> 4;
+        }
+        put_e2m1(nibbles, dequant_mxfp4_scale(source[0]), lane, to);
+    }
+}
+
 /* One row with tables; each block has one scale and one zero. */
 static void put_tables(const struct packed *packed, uint32_t row, uint32_t lane, uint8_t *to)
 {
@@ -307,7 +334,13 @@ static void put_tables(const struct packed *packed, uint32_t row, uint32_t lane,
         for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
             values[i] = zero;
         tables_elements(packed->tables, from, first, count, values);
-        if (packed->pack == PACK_Q4) {
+        if (packed->e2m1) {
+            uint8_t nibbles[BLOCK_COLUMNS] = {0};
+
+            for (uint32_t i = 0; i < count; i++)
+                nibbles[i] = tables_nibble(packed->tables, from, first + i);
+            put_e2m1(nibbles, scale / 2, lane, to + b * Q4_WIDE_BYTES);
+        } else if (packed->pack == PACK_Q4) {
             uint8_t *block = to + b * Q4_BLOCK_BYTES;
 
             for (uint32_t i = 0; i < BLOCK_COLUMNS; i++)
@@ -358,7 +391,9 @@ static void put_rows(const struct packed *packed, const void *source, uint32_t g
     if (columns == packed->columns)
         return;
     for (uint32_t lane = 0; lane < GROUP_ROWS && first + lane < packed->rows; lane++) {
-        if (packed->wide || packed->pack == PACK_Q8_HALVES)
+        if (packed->e2m1)
+            put_mxfp4(packed, row, lane, to);
+        else if (packed->wide || packed->pack == PACK_Q8_HALVES)
             put_k(packed, row, lane, to);
         else if (packed->pack == PACK_Q4)
             put_q4(packed, row, lane, to);
@@ -426,6 +461,8 @@ void packed_raw_blocks(const struct packed *packed, uint32_t group, uint32_t fir
     }
 }
 
+const uint8_t packed_e2m1[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
 static float load_float(const uint8_t *from, uint32_t index)
 {
     float value;
@@ -447,7 +484,9 @@ static void row_q4(const struct packed *packed, const uint8_t *group, uint32_t l
         for (int i = 0; i < BLOCK_COLUMNS; i++) {
             uint8_t byte = group[LINE * (i / 8) + LANE_BYTES * lane + i % 4];
 
-            *to++ = scale * (float)(i % 8 < 4 ? byte & 15 : byte >> 4) + minimum;
+            int q = i % 8 < 4 ? byte & 15 : byte >> 4;
+
+            *to++ = scale * (float)(packed->e2m1 ? packed_e2m1[q] : q) + minimum;
         }
         group += packed->wide ? Q4_WIDE_BYTES : Q4_BLOCK_BYTES;
     }

@@ -13,7 +13,9 @@
  *                the high ones 8 j + 4 .. 8 j + 7. Value = scale q + minimum.
  *                Holds Q4_1, and Q4_0 (minimum = -8 scale). Where `zeros` is set, minimums are to
  *                be multiplied by the scale first: GPTQ and AWQ, whose -zero x scale is no f16.
- *                Where `wide` is set, scales and minimums are floats (384 bytes): Q4_K.
+ *                Where `wide` is set, scales and minimums are floats (384 bytes): Q4_K, and MXFP4,
+ *                where `e2m1` is set too: q is a float of 4 bits, which stands for twice its value
+ *                plus 12 (minimum = -12 scale).
  *     PACK_Q8    544: 8 lines of 64 bytes, and 16 scales as f16 (all scales of a group before
  *                all its lines, so that lines stay aligned)
  *                Line j, lane r: columns 4 j .. 4 j + 3, plus 128. Value = scale (q - 128).
@@ -72,6 +74,7 @@ struct packed {
     uint32_t blocks;
     bool zeros;          /* PACK_Q4 */
     bool wide;           /* PACK_Q4 */
+    bool e2m1;           /* PACK_Q4, wide */
     size_t group_bytes;  /* PACK_RAW: of 16 source rows */
     const uint8_t *data; /* 64-byte aligned; PACK_RAW: the source's rows, any alignment */
     const struct quant_tables *tables; /* of the source; PACK_RAW: instead of `data` */
@@ -81,6 +84,9 @@ struct packed {
     uint32_t block_rows;
     uint32_t block_stride;
 };
+
+/* What a quant of PACK_Q4 stands for where `e2m1` is set. */
+extern const uint8_t packed_e2m1[16];
 
 /* Everything but `data`, from the source's format and shape. */
 struct packed packed_shape(enum dtype type, uint32_t rows, uint32_t columns);

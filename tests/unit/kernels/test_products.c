@@ -274,6 +274,7 @@ static const struct {
     {DT_AWQ4, 1, 64, ZEROS_AWQ, PACK_Q4, 1, 0, 0},
     {DT_AWQ4, 1, 48, ZEROS_AWQ, PACK_RAW, 1, 0, 0},
     {DT_E2M1, 1, 48, ZEROS_NONE, PACK_RAW, 1, 0, 0},
+    {DT_E2M1, 1, 32, ZEROS_NONE, PACK_Q4, 1, 5, 8},
 };
 /* clang-format on */
 
