@@ -23,13 +23,14 @@ struct reading {
     const char *text;
     size_t bytes;
     size_t at;
+    struct special_hits hits;    /* of symbols */
     struct special_match symbol; /* the next one; bytes: none is left */
 };
 
 static void find_symbol(struct reading *reading)
 {
-    if (!specials_next(&reading->rules->symbols, false, reading->text, reading->bytes, reading->at,
-                       &reading->symbol))
+    if (!specials_next(&reading->rules->symbols, &reading->hits, false, reading->text,
+                       reading->bytes, reading->at, &reading->symbol))
         reading->symbol = (struct special_match){reading->bytes, reading->bytes, -1};
 }
 
@@ -87,30 +88,29 @@ static void remove_end(const struct sentencepiece_rules *rules, size_t start, st
         buf_cut(to, to->bytes - bytes);
 }
 
-void sentencepiece_rules_apply(const struct sentencepiece_rules *rules, const char *text,
-                               size_t bytes, struct buf *to)
+static void read_text(struct reading *reading, struct buf *to)
 {
-    struct reading reading = {.rules = rules, .text = text, .bytes = bytes};
+    const struct sentencepiece_rules *rules = reading->rules;
     bool after_space = rules->removes_spaces;
     size_t start = to->bytes, count = 0;
     const char *part = "";
 
-    find_symbol(&reading);
-    while (rules->removes_spaces && reading.at < bytes) {
-        struct reading before = reading;
+    find_symbol(reading);
+    while (rules->removes_spaces && reading->at < reading->bytes) {
+        struct reading before = *reading;
 
-        part = next_part(&reading, &count);
+        part = next_part(reading, &count);
         if (count == 1 && *part == ' ')
             continue;
-        reading = before;
+        *reading = before; /* hits that were taken are still there: the list only got shorter */
         break;
     }
-    if (reading.at >= bytes)
+    if (reading->at >= reading->bytes)
         return;
     if (!rules->space_is_suffix && rules->dummy_prefix)
         put_space(rules, to);
-    while (reading.at < bytes) {
-        part = next_part(&reading, &count);
+    while (reading->at < reading->bytes) {
+        part = next_part(reading, &count);
         while (after_space && count > 0 && *part == ' ') {
             part++;
             count--;
@@ -124,4 +124,17 @@ void sentencepiece_rules_apply(const struct sentencepiece_rules *rules, const ch
         remove_end(rules, start, to);
     if (rules->space_is_suffix && rules->dummy_prefix)
         put_space(rules, to);
+}
+
+void sentencepiece_rules_apply(const struct sentencepiece_rules *rules, const char *text,
+                               size_t bytes, struct buf *to)
+{
+    struct reading reading = {.rules = rules, .text = text, .bytes = bytes};
+
+    special_hits_init(&reading.hits);
+    if (specials_scan(&rules->symbols, text, bytes, &reading.hits) < 0)
+        to->failed = true;
+    else
+        read_text(&reading, to);
+    special_hits_fini(&reading.hits);
 }

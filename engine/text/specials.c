@@ -1,6 +1,7 @@
 /* specials.c -- see specials.h. Nodes lie in one array; a node's children are a list through it. */
 #include "engine/text/specials.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static void add(struct specials *specials, const struct special *special)
 {
     uint32_t node = 0;
 
-    for (size_t i = 0; i < special->bytes; i++) {
+    for (size_t i = special->bytes; i-- > 0;) {
         uint8_t byte = (uint8_t)special->text[i];
         uint32_t child = child_of(specials, node, byte);
 
@@ -207,65 +208,77 @@ static size_t spaces_behind(const char *text, size_t bytes, size_t end)
 
 /* ---- looking ---- */
 
-struct found {
-    size_t start;
-    size_t end;
-    const struct special_end *special; /* NULL: nothing yet */
-};
-
-/* The leftmost longest match at or after `from`, whatever its rules. The walk ends where all that
- * could still come would start behind what was found. */
-static struct found find(const struct specials *specials, const char *text, size_t bytes,
-                         size_t from)
+void special_hits_init(struct special_hits *hits)
 {
-    struct found found = {0};
-    uint32_t node = 0;
+    *hits = (struct special_hits){0};
+}
 
-    for (size_t at = from; at < bytes; at++) {
+void special_hits_fini(struct special_hits *hits)
+{
+    free(hits->list);
+    special_hits_init(hits);
+}
+
+static int put_hit(struct special_hits *hits, struct special_hit hit)
+{
+    if (hits->count == hits->room) {
+        size_t room = hits->room > 0 ? 2 * hits->room : 16;
+        struct special_hit *list = realloc(hits->list, room * sizeof *list);
+
+        if (!list)
+            return -ENOMEM;
+        hits->list = list;
+        hits->room = room;
+    }
+    hits->list[hits->count++] = hit;
+    return 0;
+}
+
+int specials_scan(const struct specials *specials, const char *text, size_t bytes,
+                  struct special_hits *hits)
+{
+    uint32_t node = 0;
+    int r = 0;
+
+    hits->count = 0;
+    for (size_t at = specials->nodes ? bytes : 0; at > 0 && r == 0;) {
         const struct special_node *reached;
         uint32_t ending;
 
-        if (node == 0) {
-            while (at < bytes && specials->children[(uint8_t)text[at]] == 0)
-                at++;
-            if (at == bytes)
-                break;
-        }
-        node = step(specials, node, (uint8_t)text[at]);
-        reached = &specials->nodes[node];
-        if (found.special && at + 1 - reached->depth > found.start)
+        if (node == 0) /* nearly all of nearly every text */
+            while (at > 0 && specials->children[(uint8_t)text[at - 1]] == 0)
+                at--;
+        if (at == 0)
             break;
+        node = step(specials, node, (uint8_t)text[--at]);
+        reached = &specials->nodes[node];
         ending = reached->end != 0 ? node : reached->output;
-        if (ending != 0) {
-            const struct special_end *special = &specials->ends[specials->nodes[ending].end - 1];
-            size_t start = at + 1 - special->bytes;
-
-            if (!found.special || start <= found.start)
-                found = (struct found){start, at + 1, special};
-        }
+        if (ending != 0)
+            r = put_hit(hits, (struct special_hit){at, specials->nodes[ending].end - 1});
     }
-    return found;
+    return r;
 }
 
-bool specials_next(const struct specials *specials, bool controls_as_text, const char *text,
-                   size_t bytes, size_t from, struct special_match *ret_match)
+bool specials_next(const struct specials *specials, struct special_hits *hits,
+                   bool controls_as_text, const char *text, size_t bytes, size_t from,
+                   struct special_match *ret_match)
 {
     size_t at = from;
 
-    while (specials->nodes && at < bytes) {
-        struct found found = find(specials, text, bytes, at);
+    while (hits->count > 0) {
+        struct special_hit hit = hits->list[--hits->count];
+        const struct special_end *special = &specials->ends[hit.special];
+        size_t end = hit.start + special->bytes;
 
-        if (!found.special)
-            break;
-        at = found.end;
-        if ((controls_as_text && found.special->control) ||
-            (found.special->single_word && !stands_alone(text, bytes, found.start, found.end)))
+        if (hit.start < at)
             continue;
-        ret_match->id = found.special->id;
-        ret_match->start =
-            found.special->left_strip ? spaces_before(text, from, found.start) : found.start;
-        ret_match->end =
-            found.special->right_strip ? spaces_behind(text, bytes, found.end) : found.end;
+        at = end;
+        if ((controls_as_text && special->control) ||
+            (special->single_word && !stands_alone(text, bytes, hit.start, end)))
+            continue;
+        ret_match->id = special->id;
+        ret_match->start = special->left_strip ? spaces_before(text, from, hit.start) : hit.start;
+        ret_match->end = special->right_strip ? spaces_behind(text, bytes, end) : end;
         return true;
     }
     return false;
@@ -277,7 +290,7 @@ int32_t specials_find(const struct specials *specials, const char *text, size_t 
 
     if (!specials->nodes)
         return -1;
-    for (size_t i = 0; i < bytes; i++) {
+    for (size_t i = bytes; i-- > 0;) {
         node = child_of(specials, node, (uint8_t)text[i]);
         if (node == 0)
             return -1;

@@ -127,10 +127,14 @@ static int encode_around(struct encoding *encoding, const struct specials *speci
                          encode_stretch *stretch, const char *text, size_t bytes, bool first)
 {
     struct special_match match;
+    struct special_hits hits;
     size_t at = 0;
-    int r = 0;
+    int r;
 
-    while (r == 0 && specials_next(specials, encoding->controls_as_text, text, bytes, at, &match)) {
+    special_hits_init(&hits);
+    r = specials_scan(specials, text, bytes, &hits);
+    while (r == 0 &&
+           specials_next(specials, &hits, encoding->controls_as_text, text, bytes, at, &match)) {
         if (match.start > at)
             r = stretch(encoding, text + at, match.start - at, first && at == 0);
         if (r == 0)
@@ -139,6 +143,7 @@ static int encode_around(struct encoding *encoding, const struct specials *speci
     }
     if (r == 0 && at < bytes)
         r = stretch(encoding, text + at, bytes - at, first && at == 0);
+    special_hits_fini(&hits);
     return r;
 }
 

@@ -101,6 +101,41 @@ static void test_added_tokens(void **state)
                "ab", ENCODE_SPECIALS_AS_TEXT, IDS(0, 1));
 }
 
+/* Names that nearly match at every place of a text: each byte is read once all the same. */
+static void test_names_that_nearly_match(void **state)
+{
+    enum { BYTES = 1000000, NAME = 500 };
+    static char json[4096];
+    char *text = malloc(BYTES), name[NAME + 1];
+    struct tokenizer *tokenizer = NULL;
+    struct tokens tokens;
+    json_t *tree;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    memset(name, 'a', NAME);
+    name[NAME] = 0;
+    snprintf(json, sizeof json,
+             "{" MODEL ",\"added_tokens\":[{\"id\":4,\"content\":\"a\",\"special\":true},"
+             "{\"id\":5,\"content\":\"%sb\"},{\"id\":6,\"content\":\"b%s\"}]}",
+             name, name);
+    tree = tree_of(json);
+    assert_int_equal(tokenizer_open_json(tree, &tokenizer, NULL), 0);
+    tokens_init(&tokens, 2 * BYTES);
+    assert_int_equal(tokenizer_encode(tokenizer, text, BYTES, 0, &tokens, NULL), 0);
+    assert_int_equal(tokens.count, BYTES);
+    tokens.count = 0;
+    memset(text + 600, 'b', 1); /* both long names could start or end here; the leftmost is taken */
+    assert_int_equal(tokenizer_encode(tokenizer, text, 1200, 0, &tokens, NULL), 0);
+    assert_int_equal(tokens.count, 100 + 1 + 599);
+    assert_int_equal(tokens.ids[100], 5);
+    tokens_fini(&tokens);
+    tokenizer_close(tokenizer);
+    json_decref(tree);
+    free(text);
+}
+
 /* Every file, with the n-th allocation failing: E_MEMORY, or it was not needed. */
 static void test_failing_allocations(void **state)
 {
@@ -300,9 +335,9 @@ static void test_digits_in_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_refused),     cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_failing_allocations), cmocka_unit_test(test_every_name_of_gguf),
-        cmocka_unit_test(test_digits_in_groups),
+        cmocka_unit_test(test_what_is_refused),         cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_names_that_nearly_match), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_every_name_of_gguf),      cmocka_unit_test(test_digits_in_groups),
     };
 
     return cmocka_run_group_tests_name("engine/text/tokenizer_json", tests, NULL, NULL);
