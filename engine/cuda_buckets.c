@@ -100,7 +100,7 @@ int cuda_buckets_measure(struct backend *b, struct fault *fault)
     /* Only the sizes that will run through cuBLAS in graphs; larger ones take its first proposal.
      */
     for (uint32_t i = 0; i < b->bucket_count && r == 0; i++)
-        if (!b->packs || b->buckets[i] > CUDA_FUSED_ROWS) {
+        if (!b->packs || b->buckets[i] > CUDA_SKINNY_TOKENS) {
             r = measure_rows(b, cuda_rows_padded(b->buckets[i]));
             if (b->progress.report)
                 b->progress.report(b->progress.data, "choosing products", i + 1, b->bucket_count,
@@ -123,8 +123,8 @@ static int capture(struct backend *b, struct cuda_lane *lane, uint32_t bucket)
     b->captured = lane;
     lane->active = lane->decodes = true;
     lane->replayed = false;
-    lane->fused_tiles = b->packs && rows <= CUDA_FUSED_ROWS ? cuda_skinny_tiles(rows) : 0;
-    lane->tokens = lane->fused_tiles ? rows : cuda_rows_padded(rows);
+    lane->fused = b->packs && rows <= CUDA_SKINNY_TOKENS;
+    lane->tokens = lane->fused ? rows : cuda_rows_padded(rows);
     lane->outputs = lane->tokens;
     lane->first_decode = 0;
     lane->decode_segments = lane->tokens;

@@ -27,10 +27,6 @@ enum {
     CUDA_BUCKETS_MAX = 64,
     CUDA_BIAS_MAX = LOGIT_BIAS_MAX,
     CUDA_CHANGE_SLOTS = 4,
-    /* Decode steps of more rows go through cuBLAS, although the fused products take up to
-     * CUDA_SKINNY_TOKENS: with two tiles of tokens they take too many registers to begin beside
-     * attention, and lose 5 to 17% to cuBLAS. */
-    CUDA_FUSED_ROWS = 8,
     CUDA_ROW_STEP = 64, /* large steps are padded to multiples of so many rows */
 };
 
@@ -147,7 +143,7 @@ struct cuda_lane {
     const struct cuda_prefill_tile *mapped_tiles_all;
     const struct cuda_prefill_tile *mapped_tiles; /* the step's */
     uint32_t tile_count;
-    uint32_t fused_tiles; /* token tiles of the fused products; 0: cuBLAS */
+    bool fused; /* the products of few rows; else cuBLAS */
 };
 
 struct backend {

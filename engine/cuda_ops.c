@@ -75,7 +75,6 @@ static struct cuda_skinny skinny_of(const struct backend *b, const struct cuda_l
         .kind = kind,
         .type = b->type,
         .tokens = lane->tokens,
-        .tiles = lane->fused_tiles,
         .outputs = matrix->outputs,
         .columns = matrix->columns,
         .weights = matrix->packed,
@@ -119,8 +118,8 @@ static struct cuda_attention attention_of(const struct backend *b, const struct 
         .head_size = m->head_size,
         .scale = m->attention_scale,
         .q = lane->q,
-        .out = lane->fused_tiles ? lane->fragments[FROM_ATTENTION] : lane->x,
-        .out_tiles = lane->fused_tiles,
+        .out = lane->fused ? lane->fragments[FROM_ATTENTION] : lane->x,
+        .out_tiles = lane->fused,
         .pages = (uint8_t *)b->kv + (size_t)layer * b->limits.page_count * b->page_bytes,
         .page_table = b->page_table,
         .pages_per_row = b->limits.pages_per_row,
@@ -175,7 +174,7 @@ void cuda_op_embed(struct backend *b)
             .rotary_pairs = b->model->ropes[0].size / 2,
             .rotary = lane->rotary,
             .gamma = b->weights.layers[0].attention_norm,
-            .tiles = lane->fused_tiles,
+            .tiles = lane->fused,
             .x = lane->fragments[FROM_RESIDUAL],
             .squares = lane->squares,
             .step = lane->step_counter,
@@ -202,7 +201,7 @@ void cuda_op_attention_in(struct backend *b, uint32_t layer)
     {
         struct cuda_qkv qkv = qkv_of(b, lane, layer);
 
-        if (lane->fused_tiles) {
+        if (lane->fused) {
             struct cuda_skinny skinny =
                 skinny_of(b, lane, b->fuses_rotary ? CUDA_SKINNY_QKV : CUDA_SKINNY_PLAIN,
                           &weights->qkv, FROM_RESIDUAL);
@@ -218,7 +217,7 @@ void cuda_op_attention_in(struct backend *b, uint32_t layer)
                                    lane->tokens, lane->x));
             product(b, lane, &weights->qkv, lane->x, lane->qkv, lane->tokens, false);
         }
-        if (!lane->fused_tiles || !b->fuses_rotary)
+        if (!lane->fused || !b->fuses_rotary)
             cuda_note(b, cuda_qkv(&lane->stream, &qkv, true));
     }
 }
@@ -248,7 +247,7 @@ void cuda_op_attention_out(struct backend *b, uint32_t layer)
 
     EACH_LANE(lane)
     {
-        if (lane->fused_tiles)
+        if (lane->fused)
             skinny_residual(b, lane, &weights->out, FROM_ATTENTION, weights->ffn_norm);
         else
             product(b, lane, &weights->out, lane->x, lane->residual, lane->tokens, true);
@@ -267,7 +266,7 @@ void cuda_op_mlp(struct backend *b, uint32_t layer)
     {
         const struct cuda_rows rows = rows_of(b, lane);
 
-        if (lane->fused_tiles) {
+        if (lane->fused) {
             struct cuda_skinny skinny =
                 skinny_of(b, lane, CUDA_SKINNY_SWIGLU, &weights->gate_up, FROM_RESIDUAL);
 
@@ -292,7 +291,7 @@ void cuda_op_head_chunk(struct backend *b, struct cuda_lane *lane, uint32_t firs
     const struct cuda_matrix *head = &b->weights.head;
     uint32_t count = lane->outputs - first < b->head_rows ? lane->outputs - first : b->head_rows;
 
-    if (lane->fused_tiles) {
+    if (lane->fused) {
         struct cuda_skinny skinny = skinny_of(b, lane, CUDA_SKINNY_LOGITS, head, FROM_RESIDUAL);
 
         skinny.out = lane->logits;

@@ -36,7 +36,7 @@ static void begin_lane(struct cuda_lane *lane)
     lane->tile_count = 0;
     lane->first_decode = 0;
     lane->decode_segments = 0;
-    lane->fused_tiles = 0;
+    lane->fused = false;
     lane->follows = 0;
 }
 
@@ -147,9 +147,8 @@ static void choose_path(struct backend *b, struct cuda_lane *lane)
     if (lane->decodes && bucket < b->bucket_count) {
         uint32_t rows = b->buckets[bucket];
 
-        if (b->packs && rows <= CUDA_FUSED_ROWS)
-            lane->fused_tiles = cuda_skinny_tiles(rows);
-        lane->tokens = lane->fused_tiles ? rows : cuda_rows_padded(rows);
+        lane->fused = b->packs && rows <= CUDA_SKINNY_TOKENS;
+        lane->tokens = lane->fused ? rows : cuda_rows_padded(rows);
         lane->outputs = lane->tokens;
         lane->decode_segments = lane->tokens;
         lane->replayed = lane->graphs[bucket] != NULL;

@@ -317,7 +317,7 @@ int cuda_swiglu(const struct cuda_stream *stream, enum dtype type, uint32_t toke
 /* --- fused products of few rows (skinny.cu; capability 9.0, bf16 and f16) ------------------ */
 
 enum {
-    CUDA_SKINNY_TOKENS = 16,
+    CUDA_SKINNY_TOKENS = 8,
     CUDA_SKINNY_OUTPUTS = 64,  /* weights are padded to multiples of this many rows */
     CUDA_SKINNY_COLUMNS = 128, /* and columns */
 };
@@ -332,7 +332,6 @@ struct cuda_skinny {
     enum cuda_skinny_kind kind;
     enum dtype type;
     uint32_t tokens;     /* <= CUDA_SKINNY_TOKENS */
-    uint32_t tiles;      /* token tiles of 8 in x and next_x: cuda_skinny_tiles(tokens) */
     uint32_t outputs;    /* rows of the weight, unpadded */
     uint32_t columns;    /* unpadded */
     const void *weights; /* packed */
@@ -350,10 +349,6 @@ struct cuda_skinny {
     float *next_squares;        /* [tokens][outputs / 16 rounded up] */
     const struct cuda_qkv *qkv; /* CUDA_SKINNY_QKV: host memory, read when launched */
 };
-static inline uint32_t cuda_skinny_tiles(uint32_t tokens)
-{
-    return tokens <= 8 ? 1 : 2;
-}
 /* Zeroed once by the caller; `outputs` is the largest of the model's products. */
 uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t outputs);
 /* Once, before the first use and capture. */

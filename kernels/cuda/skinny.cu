@@ -2,25 +2,21 @@
  *
  *     y[token][output] = scale[token] * sum over columns of w[output][column] x[token][column]
  *
- * for 1 to 16 tokens, where the time is that of reading w once. Weights are the `a` operand of the
- * matrix instruction (16 outputs), tokens the `b` operand (tiles of 8). The design, and where its
+ * for 1 to 8 tokens, where the time is that of reading w once. Weights are the `a` operand of the
+ * matrix instruction (16 outputs), tokens the `b` operand (8). The design, and where its
  * numbers were measured (one H200, a step of an 8B model):
  *
- *     w, packed   [outputs / 64][columns / 128] blocks of 64 x 128 elements, 16 KB, in halves of 32
- *                 outputs, in the order in which lanes hold fragments: one bulk copy a block or
- *                 half, one 16-byte read a fragment
- *     units       blocks, or their halves, are dealt to one thread block per multiprocessor, equal
- *                 counts, in order: a tile of outputs may be shared by neighbours
+ *     w, packed   [outputs / 64][columns / 128] units of 64 x 128 elements, 16 KB, in halves of 32
+ *                 outputs, in the order in which lanes hold fragments: one bulk copy a unit, one
+ *                 16-byte read a fragment
+ *     units       are dealt to one thread block per multiprocessor, equal counts, in order: a tile
+ *                 of outputs may be shared by neighbours
  *     a block of  a warp that copies units into a ring of stages, at most 64 KB on the way (deeper
  *     threads     queues only add latency); one that copies their chunks of x; eight that compute:
  *                 tiles of 16 outputs, and parts of the 128 columns
  *     boundary    dependents are launched at the start, and the whole ring is filled before the
  *                 wait for the kernel ahead: weights depend on nothing. Half a multiprocessor each,
  *                 so that two kernels fit beside one another
- *
- * One token has a form of its own: tiles of 32 outputs, and all of x in shared memory. A block then
- * has about a tile or more of each product, so that the part that a neighbour needs is its first
- * one, long complete when it is needed; and the memory's bandwidth is left to w.
  *
  * A shared tile: whoever is not its owner (the block with its first columns) stores its sum and
  * counts itself in; the owner adds the others' in order. When one is not there yet, the owner
@@ -32,7 +28,10 @@
  * no longer unrolled, and nothing else changed, a step took 0.04 ms less, and some 10 KB more a
  * kernel had cost it up to 1.5.
  *
- * From about 20 tokens on cuBLAS is faster, although it needs kernels of its own for the rest.
+ * For more tokens cuBLAS is faster, although it needs kernels of its own for the rest: two tiles of
+ * tokens here take too many registers to begin beside attention, and lost 5 to 17% to it. A form of
+ * its own for one token (all of x in shared memory) gained 0.2% of a step, and gave a request other
+ * bits alone than in company.
  *
  * RMSNorm is folded in: x is residual * gamma, and 1 / rms a factor of the token, from sums of
  * squares that the kernel before left by tiles of 16 outputs. */
@@ -43,57 +42,46 @@ namespace
 
 constexpr int CHUNK = CUDA_SKINNY_COLUMNS;
 constexpr int CHUNK_STEPS = CHUNK / 16; /* of the matrix instruction */
-constexpr int BLOCK_BYTES = CUDA_SKINNY_OUTPUTS * CHUNK * 2;
+constexpr int UNIT_BYTES = CUDA_SKINNY_OUTPUTS * CHUNK * 2;
 constexpr uint32_t NO_TILE = 0xffffffffu;
 constexpr int COMPUTE_WARPS = 8;
 constexpr int COMPUTE_THREADS = COMPUTE_WARPS * 32;
 constexpr int BYTES_AHEAD = 64 * 1024;   /* of weights on the way at once */
 constexpr int SHARED_BYTES = 113 * 1024; /* half a multiprocessor's */
 
-/* How the work is cut for at most TOKENS tokens: 1, 8 or 16. */
-template <int TOKENS> struct Form {
-    static constexpr int TILES = (TOKENS + 7) / 8;
-    static constexpr bool RESIDENT = TOKENS == 1;      /* all of x lies in shared memory */
-    static constexpr int ROW_WARPS = RESIDENT ? 2 : 4; /* times 16 outputs: a tile */
-    static constexpr int OUTPUTS = 16 * ROW_WARPS;
-    static constexpr int TILES_OF_BLOCK = CUDA_SKINNY_OUTPUTS / OUTPUTS;
-    static constexpr int UNIT_BYTES = OUTPUTS * CHUNK * 2;
-    static constexpr int STAGE_UNITS = TILES_OF_BLOCK;      /* of neighbouring columns */
-    static constexpr int PARTS = COMPUTE_WARPS / ROW_WARPS; /* of a stage's columns */
-    static constexpr int UNIT_PARTS = PARTS / STAGE_UNITS;
-    static constexpr int STEPS = CHUNK_STEPS / UNIT_PARTS;
-    static constexpr int X_BYTES = RESIDENT ? 0 : CHUNK * TILES * 16; /* of a unit */
-    static constexpr int STAGE_BYTES = STAGE_UNITS * UNIT_BYTES + X_BYTES;
-    static constexpr int AHEAD = BYTES_AHEAD / (STAGE_UNITS * UNIT_BYTES);
-    static constexpr int STAGES_MOST = 8;
-    static constexpr int THREADS = COMPUTE_THREADS + (RESIDENT ? 32 : 64);
-    static constexpr int SUMS = ROW_WARPS * TILES * 32; /* float4, of a tile */
-    /* Floats of a tile's sums in shared memory: of one token only its own. */
-    static constexpr int PART_SUMS = RESIDENT ? OUTPUTS : SUMS * 4;
-    static constexpr int FIXED_BYTES =
-        2 * (PARTS - 1) * PART_SUMS * 4 + CUDA_SKINNY_TOKENS * 4 + 3 * STAGES_MOST * 8;
-};
+/* How the work is cut. */
+constexpr int TILES = CUDA_SKINNY_TOKENS / 8;
+constexpr int ROW_WARPS = CUDA_SKINNY_OUTPUTS / 16; /* times 16 outputs: a tile */
+constexpr int PARTS = COMPUTE_WARPS / ROW_WARPS;    /* of a unit's columns */
+constexpr int STEPS = CHUNK_STEPS / PARTS;
+constexpr int X_BYTES = CHUNK * TILES * 16; /* of a unit */
+constexpr int STAGE_BYTES = UNIT_BYTES + X_BYTES;
+constexpr int AHEAD = BYTES_AHEAD / UNIT_BYTES;
+constexpr int STAGES_MOST = 8;
+constexpr int THREADS = COMPUTE_THREADS + 64;
+constexpr int SUMS = ROW_WARPS * TILES * 32; /* float4, of a tile */
+constexpr int PART_FLOATS = SUMS * 4;        /* of a tile's sums in shared memory */
+constexpr int FIXED_BYTES =
+    2 * (PARTS - 1) * PART_FLOATS * 4 + CUDA_SKINNY_TOKENS * 4 + 3 * STAGES_MOST * 8;
 
 /* All of a block's shared memory. */
-template <class F> struct Room {
+struct Room {
     uint8_t *stages;
-    float
-        *sums; /* [2][PARTS - 1][PART_SUMS]: the columns' other parts, of this tile and the last */
+    float *
+        sums; /* [2][PARTS - 1][PART_FLOATS]: the columns' other parts, of this tile and the last */
     float *scales;
     uint64_t *weights; /* barriers, by stage: the unit, its x, and both read */
     uint64_t *x;
     uint64_t *empty;
-    uint4 *resident; /* x: [columns / 16] fragments of one token, 32 bytes each */
 
     __device__ __forceinline__ Room(uint8_t *shared, uint32_t stage_count)
     {
         stages = shared;
-        sums = reinterpret_cast<float *>(shared + stage_count * F::STAGE_BYTES);
-        scales = sums + 2 * (F::PARTS - 1) * F::PART_SUMS;
+        sums = reinterpret_cast<float *>(shared + stage_count * STAGE_BYTES);
+        scales = sums + 2 * (PARTS - 1) * PART_FLOATS;
         weights = reinterpret_cast<uint64_t *>(scales + CUDA_SKINNY_TOKENS);
-        x = weights + F::STAGES_MOST;
-        empty = x + F::STAGES_MOST;
-        resident = reinterpret_cast<uint4 *>(empty + F::STAGES_MOST);
+        x = weights + STAGES_MOST;
+        empty = x + STAGES_MOST;
     }
 };
 
@@ -123,35 +111,20 @@ __device__ __forceinline__ uint32_t block_of(const Product &p, uint32_t unit)
     return unit < longer ? unit / (p.each + 1) : p.extra + (unit - longer) / p.each;
 }
 
-/* What of a block's units is in one stage: chunks first .. end - 1 of a tile's columns. */
-template <class F> struct Run {
-    uint32_t tile;
-    uint32_t first, end;
+/* One of a block's units: `chunk` of a tile's columns. */
+struct Unit {
+    uint32_t tile, chunk;
 
-    /* From the block's unit `unit` on. */
-    __device__ __forceinline__ Run(const Product &p, uint32_t unit, uint32_t left)
-        : tile(unit / p.chunks), first(unit % p.chunks)
+    __device__ __forceinline__ Unit(const Product &p, uint32_t unit)
+        : tile(unit / p.chunks), chunk(unit % p.chunks)
     {
-        bound(p, left);
     }
-    __device__ __forceinline__ void bound(const Product &p, uint32_t left)
+    __device__ __forceinline__ void next(const Product &p)
     {
-        end = min(first - first % F::STAGE_UNITS + F::STAGE_UNITS, min(p.chunks, first + left));
-    }
-    __device__ __forceinline__ uint32_t count() const
-    {
-        return end - first;
-    }
-    /* To the next one; so many units were left before this one's. */
-    __device__ __forceinline__ void next(const Product &p, uint32_t left)
-    {
-        left -= count();
-        first = end;
-        if (first == p.chunks) {
-            first = 0;
+        if (++chunk == p.chunks) {
+            chunk = 0;
             tile++;
         }
-        bound(p, left);
     }
 };
 
@@ -159,41 +132,31 @@ template <class F> struct Run {
 
 #if HAS_BULK_COPY
 /* One thread. */
-template <class F>
-__device__ __forceinline__ void copy_weights(const Product &p, const Room<F> &room, uint32_t begin,
+__device__ __forceinline__ void copy_weights(const Product &p, const Room &room, uint32_t begin,
                                              uint32_t end)
 {
     const uint64_t once = policy_evict_first();
-    Run<F> run(p, begin, end - begin);
+    const uint8_t *from = p.weights + (size_t)begin * UNIT_BYTES;
     Turn turn = {0, 0}, landed = {0, 0};
 
-    for (uint32_t left = end - begin, ahead = 0; left > 0; ahead++) {
-        const uint8_t *from = p.weights +
-                              (size_t)(run.tile / F::TILES_OF_BLOCK) * p.chunks * BLOCK_BYTES +
-                              run.tile % F::TILES_OF_BLOCK * F::UNIT_BYTES;
-        uint8_t *to = room.stages + turn.stage * F::STAGE_BYTES;
+    for (uint32_t i = 0; i < end - begin; i++) {
         uint64_t *barrier = room.weights + turn.stage;
 
-        if (ahead >= F::AHEAD) {
+        if (i >= AHEAD) {
             barrier_wait(room.weights + landed.stage, landed.parity);
             landed.next(p.stages);
         }
         barrier_wait(room.empty + turn.stage, turn.parity ^ 1);
-        barrier_expect(barrier, run.count() * F::UNIT_BYTES);
-        for (uint32_t chunk = run.first; chunk < run.end; chunk++)
-            bulk_copy(to + chunk % F::STAGE_UNITS * F::UNIT_BYTES,
-                      from + (size_t)chunk * BLOCK_BYTES, F::UNIT_BYTES, barrier, once);
+        barrier_expect(barrier, UNIT_BYTES);
+        bulk_copy(room.stages + turn.stage * STAGE_BYTES, from + (size_t)i * UNIT_BYTES, UNIT_BYTES,
+                  barrier, once);
         turn.next(p.stages);
-        const uint32_t count = run.count();
-        run.next(p, left);
-        left -= count;
     }
 }
 
 /* One thread: behind each unit, alone in its stage, its chunk of x, which the kernel ahead has
  * written. */
-template <class F>
-__device__ __forceinline__ void copy_x(const Product &p, const Room<F> &room, uint32_t begin,
+__device__ __forceinline__ void copy_x(const Product &p, const Room &room, uint32_t begin,
                                        uint32_t end)
 {
     const uint64_t often = policy_evict_normal();
@@ -204,9 +167,9 @@ __device__ __forceinline__ void copy_x(const Product &p, const Room<F> &room, ui
     bulk_fence();
     for (uint32_t i = 0; i < end - begin; i++) {
         barrier_wait(room.empty + turn.stage, turn.parity ^ 1);
-        barrier_expect(room.x + turn.stage, F::X_BYTES);
-        bulk_copy(room.stages + turn.stage * F::STAGE_BYTES + F::UNIT_BYTES,
-                  p.x + (size_t)chunk * F::X_BYTES, F::X_BYTES, room.x + turn.stage, often);
+        barrier_expect(room.x + turn.stage, X_BYTES);
+        bulk_copy(room.stages + turn.stage * STAGE_BYTES + UNIT_BYTES,
+                  p.x + (size_t)chunk * X_BYTES, X_BYTES, room.x + turn.stage, often);
         turn.next(p.stages);
         if (++chunk == p.chunks)
             chunk = 0;
@@ -214,32 +177,9 @@ __device__ __forceinline__ void copy_x(const Product &p, const Room<F> &room, ui
 }
 #endif
 
-/* Token 0's part of the fragments, by all computing warps but the first; a batch of loads is on the
- * way at once. */
-__device__ __forceinline__ void load_resident(const Product &p, uint4 *to)
-{
-    constexpr uint32_t BATCH = 8, STRIDE = COMPUTE_THREADS - 32;
-    const uint32_t count = p.chunks * CHUNK / 8, first = threadIdx.x - 32;
-
-#pragma unroll 1
-    for (uint32_t i = first; i < count; i += BATCH * STRIDE) {
-        const uint4 *from = reinterpret_cast<const uint4 *>(p.x + (size_t)(i / 2) * 256) + i % 2;
-        uint4 v[BATCH];
-
-#pragma unroll
-        for (uint32_t n = 0; n < BATCH; n++)
-            if (i + n * STRIDE < count)
-                v[n] = __ldcg(from + n * (STRIDE / 2) * 16);
-#pragma unroll
-        for (uint32_t n = 0; n < BATCH; n++)
-            if (i + n * STRIDE < count)
-                to[i + n * STRIDE] = v[n];
-    }
-}
-
 /* 1 / rms of each token, from sums by tiles. A warp has every eighth token; a batch of loads is on
  * the way at once: one after another they would cost more than the product. */
-template <int TILES> __device__ __forceinline__ void find_scales(const Product &p, float *scales)
+__device__ __forceinline__ void find_scales(const Product &p, float *scales)
 {
     constexpr int BATCH = 8;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = p.squares_count;
@@ -269,8 +209,7 @@ template <int TILES> __device__ __forceinline__ void find_scales(const Product &
 /* --- sums ---------------------------------------------------------------------------------- */
 
 /* A warp's sums of 16 outputs, and their travels. */
-template <class T, class F, int KIND> struct Sums {
-    static constexpr int TILES = F::TILES;
+template <class T, int KIND> struct Sums {
     float v[TILES][4];
 
     __device__ __forceinline__ void clear()
@@ -286,28 +225,27 @@ template <class T, class F, int KIND> struct Sums {
                                              uint32_t row_warp, uint32_t part, uint64_t *empty)
     {
 #if HAS_BULK_COPY
-        constexpr uint32_t X_STEP = F::RESIDENT ? 32 : TILES * 256;
-        const uint32_t lane = threadIdx.x % 32, half = row_warp / 2 * (BLOCK_BYTES / 2);
-        const uint32_t x_lane = (F::RESIDENT ? lane % 4 : lane) * 8;
-        uint4 a[F::STEPS];
-        uint2 b[F::STEPS][TILES];
+        constexpr uint32_t X_STEP = TILES * 256;
+        const uint32_t lane = threadIdx.x % 32, half = row_warp / 2 * (UNIT_BYTES / 2);
+        uint4 a[STEPS];
+        uint2 b[STEPS][TILES];
 
         /* Everything out of the stage first, so that it is free while the products run. */
 #pragma unroll
-        for (int s = 0; s < F::STEPS; s++) {
-            uint32_t step = part * F::STEPS + s;
+        for (int s = 0; s < STEPS; s++) {
+            uint32_t step = part * STEPS + s;
 
             a[s] = *reinterpret_cast<const uint4 *>(unit + half + (step * 2 + row_warp % 2) * 512 +
                                                     lane * 16);
 #pragma unroll
             for (int j = 0; j < TILES; j++)
-                b[s][j] = *reinterpret_cast<const uint2 *>(x + step * X_STEP + j * 256 + x_lane);
+                b[s][j] = *reinterpret_cast<const uint2 *>(x + step * X_STEP + j * 256 + lane * 8);
         }
         __syncwarp();
         if (lane == 0)
             barrier_arrive(empty);
 #pragma unroll
-        for (int s = 0; s < F::STEPS; s++)
+        for (int s = 0; s < STEPS; s++)
 #pragma unroll
             for (int j = 0; j < TILES; j++)
                 mma_16x8x16<T>(v[j], a[s], b[s][j].x, b[s][j].y);
@@ -334,36 +272,20 @@ template <class T, class F, int KIND> struct Sums {
         v[j][2] += more.z;
         v[j][3] += more.w;
     }
-    /* To and from the block's other warps: the same, but of one token only what four lanes have. */
+    /* To and from the block's other warps: the same in shared memory. */
     __device__ __forceinline__ void store_part(float *to, uint32_t row_warp) const
     {
-        const uint32_t lane = threadIdx.x % 32;
-
-        if constexpr (F::RESIDENT) {
-            if (lane % 4 == 0)
-                reinterpret_cast<float2 *>(to)[row_warp * 8 + lane / 4] =
-                    make_float2(v[0][0], v[0][2]);
-        } else {
 #pragma unroll
-            for (int j = 0; j < TILES; j++)
-                reinterpret_cast<float4 *>(to)[(row_warp * TILES + j) * 32 + lane] =
-                    make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);
-        }
+        for (int j = 0; j < TILES; j++)
+            reinterpret_cast<float4 *>(to)[(row_warp * TILES + j) * 32 + threadIdx.x % 32] =
+                make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);
     }
     __device__ __forceinline__ void add_part(const float *from, uint32_t row_warp)
     {
-        const uint32_t lane = threadIdx.x % 32;
-
-        if constexpr (F::RESIDENT) {
-            const float2 more = reinterpret_cast<const float2 *>(from)[row_warp * 8 + lane / 4];
-
-            v[0][0] += more.x;
-            v[0][2] += more.y;
-        } else {
 #pragma unroll
-            for (int j = 0; j < TILES; j++)
-                add(j, reinterpret_cast<const float4 *>(from)[(row_warp * TILES + j) * 32 + lane]);
-        }
+        for (int j = 0; j < TILES; j++)
+            add(j, reinterpret_cast<const float4 *>(
+                       from)[(row_warp * TILES + j) * 32 + threadIdx.x % 32]);
     }
     __device__ __forceinline__ void add(const Sums &more)
     {
@@ -444,7 +366,7 @@ template <class T, class F, int KIND> struct Sums {
 
 /* One warp's 16 outputs of a tile: the owner is the block with the tile's first columns, the others
  * come after it up to the final one. */
-template <class S, class F> struct Share {
+template <class S> struct Share {
     const Product &p;
     uint32_t row_warp;
     uint32_t owner = 0, final = 0;
@@ -458,7 +380,7 @@ template <class S, class F> struct Share {
     {
         owner = block_of(p, tile * p.chunks);
         final = block_of(p, tile * p.chunks + p.chunks - 1);
-        arrived = p.arrived + tile * F::ROW_WARPS + row_warp;
+        arrived = p.arrived + tile * ROW_WARPS + row_warp;
     }
     __device__ __forceinline__ uint32_t others() const
     {
@@ -468,7 +390,7 @@ template <class S, class F> struct Share {
      * does, its last. */
     __device__ __forceinline__ float4 *part_of(uint32_t block, bool owns) const
     {
-        return p.partials + ((size_t)owns * gridDim.x + block) * F::SUMS;
+        return p.partials + ((size_t)owns * gridDim.x + block) * SUMS;
     }
     /* Adds the parts of all but the owner, first to one another, in order. */
     __device__ __forceinline__ void gather(S &sums) const
@@ -510,84 +432,68 @@ template <class S, class F> struct Share {
 
 #if HAS_BULK_COPY
 /* The computing warps' side of the ring. */
-template <class T, class F, int KIND> struct Consumer {
-    using S = Sums<T, F, KIND>;
+template <class T, int KIND> struct Consumer {
+    using S = Sums<T, KIND>;
     const Product &p;
-    const Room<F> &room;
-    const uint32_t row_warp, part, unit; /* of a stage, in which the part is */
-    Run<F> run;
-    uint32_t left; /* units from `run` on */
+    const Room &room;
+    const uint32_t row_warp, part;
+    Unit unit;
+    uint32_t left; /* units from `unit` on */
     Turn turn = {0, 0};
 
-    __device__ __forceinline__ Consumer(const Product &product, const Room<F> &shared,
-                                        uint32_t begin, uint32_t end)
-        : p(product), room(shared), row_warp(threadIdx.x / 32 % F::ROW_WARPS),
-          part(threadIdx.x / 32 / F::ROW_WARPS), unit(part / F::UNIT_PARTS),
-          run(product, begin, end - begin), left(end - begin)
+    __device__ __forceinline__ Consumer(const Product &product, const Room &shared, uint32_t begin,
+                                        uint32_t end)
+        : p(product), room(shared), row_warp(threadIdx.x / 32 % ROW_WARPS),
+          part(threadIdx.x / 32 / ROW_WARPS), unit(product, begin), left(end - begin)
     {
     }
-    /* A stage's. */
-    __device__ __forceinline__ void add_stage(S &sums)
+    __device__ __forceinline__ void add_unit(S &sums)
     {
-        const uint32_t chunk = run.first - run.first % F::STAGE_UNITS + unit;
-        const uint8_t *stage = room.stages + turn.stage * F::STAGE_BYTES;
-        const uint8_t *x =
-            F::RESIDENT ? reinterpret_cast<const uint8_t *>(room.resident) + chunk * CHUNK * 2
-                        : stage + F::UNIT_BYTES;
+        const uint8_t *stage = room.stages + turn.stage * STAGE_BYTES;
 
         barrier_wait(room.weights + turn.stage, turn.parity);
-        if (!F::RESIDENT)
-            barrier_wait(room.x + turn.stage, turn.parity);
-        if (chunk >= run.first && chunk < run.end)
-            sums.add_unit(stage + unit * F::UNIT_BYTES, x, row_warp, part % F::UNIT_PARTS,
-                          room.empty + turn.stage);
-        else if (threadIdx.x % 32 == 0)
-            barrier_arrive(room.empty + turn.stage);
+        barrier_wait(room.x + turn.stage, turn.parity);
+        sums.add_unit(stage, stage + UNIT_BYTES, row_warp, part, room.empty + turn.stage);
         turn.next(p.stages);
-        const uint32_t count = run.count();
-        run.next(p, left);
-        left -= count;
+        unit.next(p);
+        left--;
     }
     /* The block's columns of a tile: its sums are part 0's then. Parts of two tiles have room, so
      * that nobody waits for part 0 to finish the tile before. */
     __device__ __forceinline__ void add_tile(S &sums, uint32_t round)
     {
-        const uint32_t tile = run.tile;
-        float *parts = room.sums + round % 2 * ((F::PARTS - 1) * F::PART_SUMS);
+        const uint32_t tile = unit.tile;
+        float *parts = room.sums + round % 2 * ((PARTS - 1) * PART_FLOATS);
 
         sums.clear();
         do
-            add_stage(sums);
-        while (left > 0 && run.tile == tile);
+            add_unit(sums);
+        while (left > 0 && unit.tile == tile);
         if (part > 0)
-            sums.store_part(parts + (part - 1) * F::PART_SUMS, row_warp);
+            sums.store_part(parts + (part - 1) * PART_FLOATS, row_warp);
         named_barrier(1, COMPUTE_THREADS);
         if (part == 0)
 #pragma unroll
-            for (int i = 0; i < F::PARTS - 1; i++)
-                sums.add_part(parts + i * F::PART_SUMS, row_warp);
+            for (int i = 0; i < PARTS - 1; i++)
+                sums.add_part(parts + i * PART_FLOATS, row_warp);
     }
 };
 
-template <class T, class F, int KIND>
-__device__ __forceinline__ void compute(const Product &p, const Room<F> &room, uint32_t begin,
+template <class T, int KIND>
+__device__ __forceinline__ void compute(const Product &p, const Room &room, uint32_t begin,
                                         uint32_t end)
 {
-    using S = Sums<T, F, KIND>;
-    Consumer<T, F, KIND> consumer(p, room, begin, end);
+    using S = Sums<T, KIND>;
+    Consumer<T, KIND> consumer(p, room, begin, end);
     S sums, ahead;
-    Share<S, F> share(p, consumer.row_warp);
-    Slots<F::TILES> slots;
+    Share<S> share(p, consumer.row_warp);
+    Slots<TILES> slots;
     uint32_t before = 0, lent = NO_TILE; /* a tile that another block owns, and its count then */
 
     if (KIND == CUDA_SKINNY_QKV && consumer.part == 0)
         slots.load_tokens(p);
-    if (F::RESIDENT && threadIdx.x >= 32)
-        load_resident(p, room.resident);
-    if (p.squares && (!F::RESIDENT || threadIdx.x < 32))
-        find_scales<F::TILES>(p, room.scales);
-    if (F::RESIDENT)
-        named_barrier(1, COMPUTE_THREADS);
+    if (p.squares)
+        find_scales(p, room.scales);
     if (KIND == CUDA_SKINNY_QKV && consumer.part == 0)
         slots.load_pages(p);
     ahead.clear();
@@ -596,8 +502,8 @@ __device__ __forceinline__ void compute(const Product &p, const Room<F> &room, u
 #pragma unroll 1
     for (uint32_t round = 0; consumer.left > 0 || lent != NO_TILE; round++) {
         const bool again = consumer.left == 0;
-        const uint32_t tile = again ? lent : consumer.run.tile;
-        const uint32_t row_tile = tile * F::ROW_WARPS + consumer.row_warp;
+        const uint32_t tile = again ? lent : consumer.unit.tile;
+        const uint32_t row_tile = tile * ROW_WARPS + consumer.row_warp;
 
         /* Long before it is needed. */
         if ((KIND == CUDA_SKINNY_RESIDUAL || KIND == CUDA_SKINNY_QKV) && consumer.part == 0)
@@ -635,13 +541,11 @@ __device__ __forceinline__ void compute(const Product &p, const Room<F> &room, u
 }
 #endif
 
-template <class T, int TOKENS, int KIND>
-__global__ void __launch_bounds__(Form<TOKENS>::THREADS, 2) skinny(const Product p)
+template <class T, int KIND> __global__ void __launch_bounds__(THREADS, 2) skinny(const Product p)
 {
 #if HAS_BULK_COPY
-    using F = Form<TOKENS>;
     extern __shared__ __align__(128) uint8_t shared[];
-    const Room<F> room(shared, p.stages);
+    const Room room(shared, p.stages);
     const uint32_t begin = first_unit(p, blockIdx.x), end = first_unit(p, blockIdx.x + 1);
     const uint32_t warp = threadIdx.x / 32;
 
@@ -657,74 +561,40 @@ __global__ void __launch_bounds__(Form<TOKENS>::THREADS, 2) skinny(const Product
     dependents_launch();
     if (warp == COMPUTE_WARPS) {
         if (threadIdx.x % 32 == 0)
-            copy_weights<F>(p, room, begin, end);
+            copy_weights(p, room, begin, end);
     } else if (warp > COMPUTE_WARPS) {
         if (threadIdx.x % 32 == 0)
-            copy_x<F>(p, room, begin, end);
+            copy_x(p, room, begin, end);
     } else {
         dependency_wait();
-        compute<T, F, KIND>(p, room, begin, end);
+        compute<T, KIND>(p, room, begin, end);
     }
 #endif
 }
 
-/* --- the instances, by type, form and kind -------------------------------------------------- */
+/* --- the instances, by type and kind -------------------------------------------------------- */
 
 using Kernel = void (*)(const Product);
 
-/* How a form of the kernels is launched. */
-struct Launch {
-    uint32_t threads;
-    uint32_t fixed_bytes, stage_bytes, stages_most;
-    uint32_t column_bytes; /* of x, where all of it is kept */
-    uint32_t tiles_of_block;
-    size_t sums_bytes; /* of a tile */
-};
-
-template <int TOKENS> constexpr Launch launch_of()
-{
-    using F = Form<TOKENS>;
-
-    return Launch{F::THREADS,          F::FIXED_BYTES,    F::STAGE_BYTES,          F::STAGES_MOST,
-                  F::RESIDENT ? 2 : 0, F::TILES_OF_BLOCK, F::SUMS * sizeof(float4)};
-}
-
 constexpr int KINDS = 5;
-constexpr int FORMS = 3;
-constexpr Launch launches[FORMS] = {launch_of<1>(), launch_of<8>(), launch_of<16>()};
-constexpr uint32_t STAGES_LEAST = 4; /* of one token's ring, else its x is too long for it */
 
-template <class T, int TOKENS>
+template <class T>
 constexpr Kernel kernels_of[] = {
-    skinny<T, TOKENS, CUDA_SKINNY_PLAIN>,    skinny<T, TOKENS, CUDA_SKINNY_QKV>,
-    skinny<T, TOKENS, CUDA_SKINNY_RESIDUAL>, skinny<T, TOKENS, CUDA_SKINNY_SWIGLU>,
-    skinny<T, TOKENS, CUDA_SKINNY_LOGITS>,
+    skinny<T, CUDA_SKINNY_PLAIN>,  skinny<T, CUDA_SKINNY_QKV>,    skinny<T, CUDA_SKINNY_RESIDUAL>,
+    skinny<T, CUDA_SKINNY_SWIGLU>, skinny<T, CUDA_SKINNY_LOGITS>,
 };
 
-Kernel find_kernel(enum dtype type, int form, int kind)
+Kernel find_kernel(enum dtype type, int kind)
 {
-    static constexpr const Kernel *of_bf16[] = {kernels_of<bf16, 1>, kernels_of<bf16, 8>,
-                                                kernels_of<bf16, 16>};
-    static constexpr const Kernel *of_f16[] = {kernels_of<f16, 1>, kernels_of<f16, 8>,
-                                               kernels_of<f16, 16>};
-
-    return type == DT_BF16 ? of_bf16[form][kind] : of_f16[form][kind];
-}
-
-uint32_t stage_count(const Launch &form, uint32_t columns)
-{
-    uint32_t taken = form.fixed_bytes + form.column_bytes * columns;
-    uint32_t count = taken < SHARED_BYTES ? (SHARED_BYTES - taken) / form.stage_bytes : 0;
-
-    return count < form.stages_most ? count : form.stages_most;
+    return type == DT_BF16 ? kernels_of<bf16>[kind] : kernels_of<f16>[kind];
 }
 
 } /* namespace */
 
 extern "C" uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t outputs)
 {
-    return 2 * (uint64_t)properties->multiprocessors * launches[FORMS - 1].sums_bytes +
-           (outputs / CUDA_SKINNY_OUTPUTS + 1) * (CUDA_SKINNY_OUTPUTS / 16) * sizeof(uint32_t);
+    return 2 * (uint64_t)properties->multiprocessors * SUMS * sizeof(float4) +
+           (outputs / CUDA_SKINNY_OUTPUTS + 1) * ROW_WARPS * sizeof(uint32_t);
 }
 
 extern "C" int cuda_skinny_setup(struct cuda_context *context)
@@ -732,25 +602,21 @@ extern "C" int cuda_skinny_setup(struct cuda_context *context)
     static const enum dtype types[] = {DT_BF16, DT_F16};
 
     for (enum dtype type : types)
-        for (int form = 0; form < FORMS; form++)
-            for (int kind = 0; kind < KINDS; kind++) {
-                int r = cuda_kernel_shared(context, (const void *)find_kernel(type, form, kind),
-                                           SHARED_BYTES);
-                if (r < 0)
-                    return r;
-            }
+        for (int kind = 0; kind < KINDS; kind++) {
+            int r =
+                cuda_kernel_shared(context, (const void *)find_kernel(type, kind), SHARED_BYTES);
+
+            if (r < 0)
+                return r;
+        }
     return 0;
 }
 
 extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_skinny *a)
 {
     const uint32_t blocks = (uint32_t)stream->context->properties.multiprocessors;
-    const uint32_t chunks = (a->columns + CHUNK - 1) / CHUNK, columns = chunks * CHUNK;
-    const uint32_t tiles = (a->outputs + CUDA_SKINNY_OUTPUTS - 1) / CUDA_SKINNY_OUTPUTS;
-    const bool alone = a->tokens == 1 && stage_count(launches[0], columns) >= STAGES_LEAST;
-    const int index = alone ? 0 : (int)a->tiles;
-    const Launch &form = launches[index];
-    const uint32_t units = tiles * chunks * form.tiles_of_block;
+    const uint32_t chunks = (a->columns + CHUNK - 1) / CHUNK;
+    const uint32_t units = (a->outputs + CUDA_SKINNY_OUTPUTS - 1) / CUDA_SKINNY_OUTPUTS * chunks;
     Product p = {};
 
     p.weights = static_cast<const uint8_t *>(a->weights);
@@ -758,7 +624,7 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.tokens = a->tokens;
     p.outputs = a->outputs;
     p.chunks = chunks;
-    p.stages = stage_count(form, columns);
+    p.stages = min((SHARED_BYTES - FIXED_BYTES) / STAGE_BYTES, STAGES_MOST);
     p.each = units / blocks;
     p.extra = units % blocks;
     p.squares = a->squares;
@@ -766,9 +632,7 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.width = a->width;
     p.epsilon = a->epsilon;
     p.partials = reinterpret_cast<float4 *>(a->partials);
-    /* Behind the largest form of the sums, so that the counters stay where they are. */
-    p.arrived = reinterpret_cast<uint32_t *>(reinterpret_cast<uint8_t *>(a->partials) +
-                                             2 * (size_t)blocks * launches[FORMS - 1].sums_bytes);
+    p.arrived = reinterpret_cast<uint32_t *>(p.partials + 2 * (size_t)blocks * SUMS);
     p.out = a->out;
     p.out_stride = a->out_stride;
     p.residual = a->residual;
@@ -777,8 +641,7 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.next_squares = a->next_squares;
     if (a->qkv)
         p.qkv = *a->qkv;
-    const uint32_t shared =
-        form.fixed_bytes + form.column_bytes * columns + p.stages * form.stage_bytes;
-    return launch(stream, cuda_grid{blocks, 1, 1, form.threads, shared, true},
-                  find_kernel(a->type, index, a->kind), p);
+    return launch(stream,
+                  cuda_grid{blocks, 1, 1, THREADS, FIXED_BYTES + p.stages * STAGE_BYTES, true},
+                  find_kernel(a->type, a->kind), p);
 }
