@@ -342,9 +342,12 @@ static int read_window(const struct reading *reading, uint32_t full)
     uint32_t window = MODEL_CONTEXT_MAX;
     int r = read_size(reading, "attention.sliding_window", MODEL_CONTEXT_MAX, &window);
 
-    if (r < 0 || window >= model->context)
+    if (r < 0)
         return r;
-    model->window = window;
+    if (window < model->context)
+        model->window = window;
+    else if (model->rope_count < 2) /* else they rotate by a base of their own all the same */
+        return 0;
     for (uint32_t i = 0; i < model->layer_count; i++)
         if (full == 0 || (i + 1) % full != 0)
             reading->plan->layers[i] |= PLAN_LAYER_SLIDES;

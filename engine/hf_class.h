@@ -31,7 +31,10 @@ enum { HF_SWITCHES_MAX = 3 };
 
 struct hf_class {
     const char *name;
-    const char *arch;   /* the row of arch_table.c */
+    const char *arch; /* the row of arch_table.c */
+    const char *text; /* key of the object that describes the text model; NULL: the file does */
+    uint32_t heads;   /* 0: the file must say it, as with the other sizes */
+    uint32_t vocabulary;
     uint32_t kv_heads;  /* 0: as many as heads */
     uint32_t head_size; /* 0: width / heads */
     uint32_t context;
@@ -54,7 +57,8 @@ extern const size_t hf_class_count;
 
 /* What is read, and where it goes. */
 struct hf_reading {
-    const json_t *root;
+    const json_t *file; /* all of it */
+    const json_t *root; /* the model's object in it: the same, but where the class has `text` */
     const struct hf_class *class_;
     struct hf_config config;
     struct fault *fault;

@@ -103,6 +103,8 @@ static int read_sizes(struct hf_reading *reading)
     struct model *sizes = &reading->config.plan.sizes;
 
     sizes->context = reading->class_->context;
+    sizes->heads = reading->class_->heads;
+    sizes->vocabulary = reading->class_->vocabulary;
     for (size_t i = 0; i < COUNT_OF(size_keys); i++) {
         int r;
 
@@ -141,11 +143,11 @@ static int read_type(struct hf_reading *reading)
     } types[] = {{"bfloat16", DT_BF16}, {"float16", DT_F16}, {"float32", DT_F32}};
     const char *name = "float32", *key = "dtype";
     size_t bytes;
-    int r = json_get_string(reading->root, "", key, &name, &bytes, reading->fault);
+    int r = json_get_string(reading->file, "", key, &name, &bytes, reading->fault);
 
     if (r == 0) {
         key = "torch_dtype";
-        r = json_get_string(reading->root, "", key, &name, &bytes, reading->fault);
+        r = json_get_string(reading->file, "", key, &name, &bytes, reading->fault);
     }
     if (r < 0)
         return r;
@@ -302,7 +304,7 @@ static int add_end_token(struct hf_reading *reading, const json_t *value)
 
 static int read_end_tokens(struct hf_reading *reading)
 {
-    const json_t *value = json_object_get(reading->root, "eos_token_id");
+    const json_t *value = json_object_get(reading->file, "eos_token_id");
     int r = 0;
 
     if (!value || json_is_null(value))
@@ -340,6 +342,19 @@ static int unknown_class(struct hf_reading *reading, const char *name)
                        name, closest, buf_string(&names));
 }
 
+/* The model's object inside of a larger model's. */
+static int enter_text(struct hf_reading *reading)
+{
+    json_t *text = NULL;
+    int r = json_get_object(reading->file, "", reading->class_->text, &text, reading->fault);
+
+    if (r == 0)
+        return hf_refuse(reading, E_INVALID, reading->class_->text, "is missing");
+    reading->root = text;
+    reading->config.plan.nested = true;
+    return r < 0 ? r : 0;
+}
+
 static int read_class(struct hf_reading *reading)
 {
     json_t *names = NULL;
@@ -365,7 +380,7 @@ static int read_class(struct hf_reading *reading)
         must(r == 0);
         model_plan_init(&reading->config.plan, arch);
         reading->config.plan.sizes.rope = arch->hf_rope;
-        return 0;
+        return class_->text ? enter_text(reading) : 0;
     }
     return unknown_class(reading, name);
 }
@@ -413,6 +428,7 @@ int hf_config_read(const char *text, size_t bytes, struct hf_config *ret_config,
 
     if (r < 0)
         return r;
+    reading.file = root;
     reading.root = root;
     r = read_all(&reading);
     if (r == 0)

@@ -25,6 +25,7 @@ struct binding {
     struct model *model;
     bool hf;           /* names and conventions of Transformers */
     bool tied;         /* the head is the embedding, whatever the file has */
+    bool nested;       /* names have a larger model's prefix */
     unsigned features; /* WEIGHT_IF_: what there has to be */
     bool *bound;       /* [tensors of the checkpoint] */
     struct fault *fault;
@@ -188,6 +189,21 @@ static int check_tensor(const struct binding *binding, const struct arch_weight 
     return 0;
 }
 
+/* A text model inside of a larger one: as it is shipped, and as Transformers 5 writes it. */
+static const struct stored_tensor *find_nested(const struct binding *binding, const char *name)
+{
+    const struct stored_tensor *tensor;
+    char longer[ARCH_NAME_BYTES + 32];
+
+    snprintf(longer, sizeof longer, "language_model.%s", name);
+    tensor = checkpoint_tensor_find(binding->checkpoint, longer);
+    if (!tensor && strncmp(name, "model.", 6) == 0) {
+        snprintf(longer, sizeof longer, "model.language_model.%s", name + 6);
+        tensor = checkpoint_tensor_find(binding->checkpoint, longer);
+    }
+    return tensor;
+}
+
 /* Checkpoints of bare models leave out the prefix that those with a head have. */
 static const struct stored_tensor *find_tensor(const struct binding *binding, const char *name)
 {
@@ -197,7 +213,7 @@ static const struct stored_tensor *find_tensor(const struct binding *binding, co
 
     if (!tensor && binding->hf && strncmp(name, prefix, bytes) == 0)
         tensor = checkpoint_tensor_find(binding->checkpoint, name + bytes);
-    return tensor;
+    return tensor || !binding->nested ? tensor : find_nested(binding, name);
 }
 
 static void note_bound(struct binding *binding, const struct stored_tensor *tensor)
@@ -401,6 +417,7 @@ static int fill(struct binding *binding)
         return r;
     binding->arch = plan.arch;
     binding->tied = plan.tied;
+    binding->nested = plan.nested;
     binding->features = plan.features;
     r = model_begin(&plan, &binding->model, binding->fault);
     if (r < 0)

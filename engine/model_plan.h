@@ -21,6 +21,7 @@ struct model_plan {
     const struct arch *arch;
     unsigned features; /* WEIGHT_IF_: which optional weights there have to be */
     bool tied;         /* the head is the embedding, even where a file has both */
+    bool nested;       /* the text model is a part of a larger one: its names have a prefix */
     float alibi_scale; /* of the slopes; 0: no ALiBi */
     /* [sizes.rope_count]; where there are two, layers that slide have the second */
     struct rope_plan ropes[MODEL_ROPES_MAX];

@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import struct
 
 import pytest
 
@@ -150,6 +151,38 @@ def check_greedy(server, golden, error_max, margin_min):
             assert choice["token_ids"][step] == greedy["tokens"][step], f"step {step}"
             error = abs(logprobs[step] - greedy["logprobs"][step])
             assert error < error_max, f"step {step}"
+
+
+def nest(folder, target, prefix):
+    """The folder's checkpoint as the text model of one that sees pictures too."""
+    config = json.loads((folder / "config.json").read_text())
+    outer = {key: config.pop(key) for key in ("torch_dtype", "eos_token_id", "architectures")}
+    outer["architectures"] = ["Gemma3ForConditionalGeneration"]
+    (target / "config.json").write_text(json.dumps({**outer, "text_config": config}))
+    weights = (folder / "model.safetensors").read_bytes()
+    length = struct.unpack("<Q", weights[:8])[0]
+    header = json.loads(weights[8 : 8 + length])
+    text = json.dumps({prefix(k) if k[0] != "_" else k: v for k, v in header.items()}).encode()
+    text += b" " * (-len(text) % 8)
+    (target / "model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + weights[8 + length :]
+    )
+
+
+PREFIXES = {
+    "shipped": lambda name: "language_model." + name,
+    "transformers 5": lambda name: name.replace("model.", "model.language_model.", 1),
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_text_model_inside_of_a_larger_one(tmp_path, prefix):
+    folder = TESTS / "data" / "arch" / "hf_gemma3"
+    nest(folder, tmp_path, PREFIXES[prefix])
+    golden = json.loads((folder / "golden.json").read_text())
+    options = ["--cpu-exact", "--max-context", "192", "--max-batch", "4"]
+    with Weft(*options, model=tmp_path, device="cpu") as server:
+        check_greedy(server, golden, EXACT_LOGPROB_ERROR, EXACT_MARGIN)
 
 
 @pytest.mark.parametrize("folder", checkpoint_folders(), ids=lambda folder: folder.name)

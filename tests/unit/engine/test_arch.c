@@ -61,6 +61,15 @@ static void names_have_numbers(void **state)
     assert_string_equal(name, "lm_head.weight");
 }
 
+/* Is the model a part of the class's? */
+static bool text_of(const char *name)
+{
+    for (size_t i = 0; i < hf_class_count; i++)
+        if (strcmp(hf_classes[i].name, name) == 0)
+            return hf_classes[i].text != NULL;
+    return false;
+}
+
 static struct model_plan read_class(const char *name, const char *more)
 {
     static struct hf_config config;
@@ -68,9 +77,9 @@ static struct model_plan read_class(const char *name, const char *more)
     char text[TEXT_BYTES];
 
     snprintf(text, sizeof text,
-             "{\"architectures\":[\"%s\"],\"hidden_size\":64,\"num_hidden_layers\":6,"
-             "\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":256%s}",
-             name, more);
+             "{\"architectures\":[\"%s\"],%s\"hidden_size\":64,\"num_hidden_layers\":6,"
+             "\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":256%s%s}",
+             name, text_of(name) ? "\"text_config\":{" : "", more, text_of(name) ? "}" : "");
     if (hf_config_read(text, strlen(text), &config, &fault) < 0)
         fail_msg("%s: %s", name, fault.message);
     return config.plan;
@@ -107,6 +116,8 @@ static void classes_have_their_own_keys(void **state)
     assert_true(plan.ropes[0].base == 1e6 && plan.ropes[1].base == 1e4);
     assert_int_equal(plan.layers[4], PLAN_LAYER_SLIDES);
     assert_int_equal(plan.layers[5], 0);
+    plan = read_class("Gemma3ForConditionalGeneration", "");
+    assert_true(plan.nested && plan.tied && plan.sizes.rope_count == 2);
     plan = read_class("SmolLM3ForCausalLM", "");
     assert_int_equal(plan.layers[2], 0);
     assert_int_equal(plan.layers[3], PLAN_LAYER_NO_ROPE);
