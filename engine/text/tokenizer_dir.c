@@ -4,7 +4,9 @@
  *     tekken.json               Mistral's, or
  *     tokenizer.model           sentencepiece's or OpenAI's format, or
  *     *.tiktoken                OpenAI's format
- *     tokenizer_config.json     bos_token and the like, more added tokens, what goes before a text
+ *     vocab.json, merges.txt    GPT-2's first format
+ *     tokenizer_config.json     bos_token and the like, more added tokens, what goes before a text;
+ *                               special_tokens_map.json for what it leaves out
  *     generation_config.json    tokens that end generation (config.json where there is none)
  */
 #include <dirent.h>
@@ -274,6 +276,85 @@ static int open_tiktoken(const char *folder, const char *ending, json_t *config,
     return *name ? open_model(folder, name, config, ret_tokenizer, fault) : 0;
 }
 
+/* The merges of a merges.txt: a line each, but for a first one of its version. NULL: no memory. */
+static json_t *lines_of(const char *text, size_t bytes)
+{
+    json_t *lines = json_array();
+
+    for (size_t at = 0; lines && at < bytes;) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        size_t count = end ? (size_t)(end - (text + at)) : bytes - at, next = at + count + 1;
+
+        if (count > 0 && text[at + count - 1] == '\r')
+            count--;
+        if (count > 0 && !(at == 0 && text[0] == '#') &&
+            json_array_append_new(lines, json_stringn(text + at, count)) < 0) {
+            json_decref(lines);
+            return NULL;
+        }
+        at = next;
+    }
+    return lines;
+}
+
+/* bos_token and the others that are in the vocabulary, as added tokens. */
+static json_t *named_tokens(const json_t *config, const json_t *vocabulary)
+{
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    json_t *list = json_array(), *seen = json_object();
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(config, keys[i]);
+        const char *text =
+            json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+        json_t *id = text ? json_object_get(vocabulary, text) : NULL;
+
+        if (!id || json_object_get(seen, text))
+            continue;
+        (void)json_object_set(seen, text, id);
+        (void)json_array_append_new(
+            list, json_pack("{s:O,s:s,s:b}", "id", id, "content", text, "special", true));
+    }
+    json_decref(seen);
+    return list;
+}
+
+/* The two files of GPT-2's first format as the tree of a tokenizer.json: BPE of bytes with GPT-2's
+ * pattern. Special tokens are those that the configuration names. */
+static int open_vocabulary(const char *folder, const char *name, json_t *config,
+                           struct tokenizer **ret_tokenizer, struct fault *fault)
+{
+    bool prefix = json_is_true(json_object_get(config, "add_prefix_space"));
+    json_t *vocabulary = NULL, *merges = NULL, *tree = NULL;
+    char *text = NULL;
+    size_t bytes;
+    int r = read_json(folder, name, 0, &vocabulary, fault);
+
+    if (r > 0)
+        r = read_file(folder, "merges.txt", &text, &bytes, fault);
+    if (r <= 0)
+        goto out;
+    merges = lines_of(text, bytes);
+    tree = json_pack("{s:o,s:{s:s,s:b,s:b},s:{s:s},s:{s:s,s:O,s:O}}", "added_tokens",
+                     named_tokens(config, vocabulary), "pre_tokenizer", "type", "ByteLevel",
+                     "add_prefix_space", prefix, "use_regex", true, "decoder", "type", "ByteLevel",
+                     "model", "type", "BPE", "vocab", vocabulary, "merges", merges);
+    r = tree ? join_added(tree, config, fault)
+             : fault_set(fault, E_MEMORY, "out of memory for the vocabulary");
+    if (r == 0)
+        r = tokenizer_open_json(tree, ret_tokenizer, fault);
+    if (r == 0)
+        set_affix(&(*ret_tokenizer)->before, json_object_get(config, "add_bos_token"),
+                  named_token(*ret_tokenizer, config, "bos_token"));
+    r = r < 0 ? r : 1;
+out:
+    free(text);
+    json_decref(tree);
+    json_decref(merges);
+    json_decref(vocabulary);
+    return r;
+}
+
 static int open_any(const char *folder, json_t *config, struct tokenizer **ret_tokenizer,
                     struct fault *fault)
 {
@@ -282,10 +363,9 @@ static int open_any(const char *folder, json_t *config, struct tokenizer **ret_t
         int (*open)(const char *folder, const char *name, json_t *config,
                     struct tokenizer **ret_tokenizer, struct fault *fault);
     } rows[] = {
-        {"tokenizer.json", open_json},
-        {"tekken.json", open_tekken},
-        {"tokenizer.model", open_model},
-        {".tiktoken", open_tiktoken},
+        {"tokenizer.json", open_json},   {"tekken.json", open_tekken},
+        {"tokenizer.model", open_model}, {".tiktoken", open_tiktoken},
+        {"vocab.json", open_vocabulary},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -297,9 +377,29 @@ static int open_any(const char *folder, json_t *config, struct tokenizer **ret_t
             return r;
     }
     return fault_set(fault, E_NOT_FOUND,
-                     "%s holds no tokenizer (tokenizer.json, tekken.json, tokenizer.model or "
-                     "*.tiktoken)",
+                     "%s holds no tokenizer (tokenizer.json, tekken.json, tokenizer.model, "
+                     "*.tiktoken, or vocab.json and merges.txt)",
                      folder);
+}
+
+/* *ret_config: NULL where there is none. */
+static int read_config(const char *folder, json_t **ret_config, struct fault *fault)
+{
+    json_t *config = NULL, *map = NULL;
+    /* model_max_length is often an integer of a hundred bits. */
+    int r = read_json(folder, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config, fault);
+
+    if (r >= 0)
+        r = read_json(folder, "special_tokens_map.json", JSON_DECODE_INT_AS_REAL, &map, fault);
+    if (r < 0) {
+        json_decref(config);
+        return r;
+    }
+    if (config && map && json_object_update_missing(config, map) < 0)
+        r = fault_set(fault, E_CORRUPT, "%s: its configuration is no object", folder);
+    *ret_config = config ? config : json_incref(map);
+    json_decref(map);
+    return r < 0 ? r : 0;
 }
 
 int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, struct fault *fault)
@@ -308,8 +408,7 @@ int tokenizer_open_dir(const char *folder, struct tokenizer **ret_tokenizer, str
     json_t *config = NULL;
     int r;
 
-    /* model_max_length is often an integer of a hundred bits. */
-    r = read_json(folder, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config, fault);
+    r = read_config(folder, &config, fault);
     if (r >= 0)
         r = open_any(folder, config, &tokenizer, fault);
     if (r > 0) {

@@ -81,6 +81,19 @@ def test_texts_and_chats(folder):
         assert ids == tokenize(folder, "user: the</s>\n")
 
 
+def test_the_first_format_of_gpt2(folder, tmp_path):
+    """vocab.json and merges.txt, whose special tokens special_tokens_map.json names."""
+    pieces = ["<s>", *"abcdehlomntw", "\u0120", "th", "the", "\u0120the"]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nth e\n\u0120 the\n")
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "<s>"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true}')
+    ids = [vocabulary[piece] for piece in ("<s>", "the", "\u0120the", "m")]
+    assert tokenize(tmp_path, "the them") == ids
+    assert tokenize(tmp_path, "<s>the") == [0, *ids[:2]]
+
+
 def refused_texts(server):
     for path, body in (
         ("/v1/completions", {"prompt": "the"}),
