@@ -60,7 +60,7 @@ static int fill_echo(const struct draft *draft, struct reply *reply, struct repl
     if (!offsets)
         return -ENOMEM;
     buf_reset(text);
-    detok_init(&detok, tokenizer, false);
+    detok_init_start(&detok, tokenizer, false);
     for (uint32_t i = 0; i < prompt->count; i++) {
         /* A beginning that the tokenizer added is not part of what the client sent. */
         bool added = i == 0 && draft->prompts_are_text && draft->fields.add_special &&

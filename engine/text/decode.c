@@ -54,6 +54,20 @@ static void end_run(struct decoding *decoding)
     buf_reset(&decoding->run);
 }
 
+const char *tokenizer_first_piece(const struct tokenizer *tokenizer, int32_t id, size_t *ret_bytes)
+{
+    const char *piece = tokenizer_piece(tokenizer, id, ret_bytes);
+    bool known = id >= 0 && (uint32_t)id < tokenizer->vocabulary.count;
+
+    if (known && tokenizer->decode.start == START_WITH_KEY)
+        return vocabulary_key(&tokenizer->vocabulary, id, ret_bytes);
+    if (known && tokenizer->decode.start != START_AS_IS && *ret_bytes > 0 && *piece == ' ') {
+        (*ret_bytes)--;
+        return piece + 1;
+    }
+    return piece;
+}
+
 /* The bytes that the token adds here. */
 static const char *piece_here(struct decoding *decoding, int32_t id, size_t *ret_bytes)
 {

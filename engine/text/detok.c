@@ -14,6 +14,12 @@ void detok_init(struct detok *detok, const struct tokenizer *tokenizer, bool ski
     *detok = (struct detok){.tokenizer = tokenizer, .skip_special = skip_special};
 }
 
+void detok_init_start(struct detok *detok, const struct tokenizer *tokenizer, bool skip_special)
+{
+    detok_init(detok, tokenizer, skip_special);
+    detok->at_start = true;
+}
+
 /* Appends whole characters, U+FFFD for what can never be one, and returns how many bytes at the end
  * (fewer than four) are the start of one. */
 static size_t put_whole(const char *bytes, size_t count, struct buf *text)
@@ -44,7 +50,9 @@ void detok_feed(struct detok *detok, int32_t token, struct buf *text)
 
     if (detok->skip_special && tokenizer_is_special(detok->tokenizer, token))
         return;
-    piece = tokenizer_piece(detok->tokenizer, token, &count);
+    piece = detok->at_start ? tokenizer_first_piece(detok->tokenizer, token, &count)
+                            : tokenizer_piece(detok->tokenizer, token, &count);
+    detok->at_start = false;
     detok_feed_bytes(detok, piece, count, text);
 }
 

@@ -15,11 +15,15 @@
 struct detok {
     const struct tokenizer *tokenizer;
     bool skip_special;
+    bool at_start; /* of a whole text */
     uint8_t pending[4];
     uint8_t pending_bytes;
 };
 
 void detok_init(struct detok *detok, const struct tokenizer *tokenizer, bool skip_special);
+/* The same for tokens from the start of a whole text, where some tokenizers leave out a space; what
+ * a model writes goes on with its prompt. */
+void detok_init_start(struct detok *detok, const struct tokenizer *tokenizer, bool skip_special);
 /* Appends what can be shown now to `text`. */
 void detok_feed(struct detok *detok, int32_t token, struct buf *text);
 /* The same for bytes that stand for a token. */

@@ -43,6 +43,8 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
 /* The bytes that a token adds to the text; possibly part of a character. Never NULL for id < count.
  * */
 const char *tokenizer_piece(const struct tokenizer *tokenizer, int32_t id, size_t *ret_bytes);
+/* The same for the first token of a whole text, before which some decoders leave out a space. */
+const char *tokenizer_first_piece(const struct tokenizer *tokenizer, int32_t id, size_t *ret_bytes);
 bool tokenizer_is_special(const struct tokenizer *tokenizer,
                           int32_t id);                       /* control token: hidden by default */
 uint32_t tokenizer_count(const struct tokenizer *tokenizer); /* NULL: 0 */

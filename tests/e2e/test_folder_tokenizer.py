@@ -94,6 +94,24 @@ def test_the_first_format_of_gpt2(folder, tmp_path):
     assert tokenize(tmp_path, "<s>the") == [0, *ids[:2]]
 
 
+def test_an_echo_is_the_prompt(folder, tmp_path):
+    """Llama 2's kind of tokenizer puts a space before a text, and its decoder leaves it out."""
+    made = tmp_path / "spaced"
+    shutil.copytree(folder, made)
+    tree = json.loads((made / "tokenizer.json").read_text())
+    prepend = {"type": "Prepend", "prepend": "\u2581"}
+    tree["normalizer"] = {"type": "Sequence", "normalizers": [prepend, tree["normalizer"]]}
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    decoders = [tree["decoder"], {"type": "Fuse"}, strip]
+    tree["decoder"] = {"type": "Sequence", "decoders": decoders}
+    (made / "tokenizer.json").write_text(json.dumps(tree))
+    with Weft(model=made, device="cpu") as server:
+        for prompt in ("the loom", " the loom"):
+            status, answer = ask(server, "/v1/completions", prompt=prompt, echo=True, max_tokens=1)
+            assert status == 200
+            assert answer["choices"][0]["text"].startswith(prompt)
+
+
 def refused_texts(server):
     for path, body in (
         ("/v1/completions", {"prompt": "the"}),

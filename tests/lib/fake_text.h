@@ -79,6 +79,11 @@ const char *tokenizer_piece(const struct tokenizer *tokenizer, int32_t id, size_
     return bytes[id];
 }
 
+const char *tokenizer_first_piece(const struct tokenizer *tokenizer, int32_t id, size_t *ret_bytes)
+{
+    return tokenizer_piece(tokenizer, id, ret_bytes);
+}
+
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id)
 {
     (void)tokenizer;
