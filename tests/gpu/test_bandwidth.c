@@ -1,6 +1,7 @@
 /* test_bandwidth.c -- reading device memory as fast as the card does: sizes that blocks cannot
  * share out evenly, how much of them was read (run it under compute-sanitizer to see that it is no
  * more), and that a pass over gigabytes takes the time of gigabytes. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,6 +62,20 @@ static float pass_ms(const void *memory, size_t bytes, size_t *ret_read)
     return ms;
 }
 
+/* The least of several: a pause of the host between launch and event counts as time. */
+static float least_ms(const void *memory, size_t bytes, size_t *ret_read)
+{
+    float least = INFINITY;
+
+    for (int i = 0; i < 5; i++) {
+        float ms = pass_ms(memory, bytes, ret_read);
+
+        if (ms < least)
+            least = ms;
+    }
+    return least;
+}
+
 /* Four times the memory, four times the time: nothing is skipped, nothing comes from a cache. */
 static void takes_the_time_of_its_bytes(void **state)
 {
@@ -74,9 +89,8 @@ static void takes_the_time_of_its_bytes(void **state)
     assert_int_equal(
         cuda_random(&stream, DT_BF16, random_weight_make("x", 0, 1), memory, 2 * (uint64_t)bytes),
         0);
-    pass_ms(memory, bytes, &read);
-    one = pass_ms(memory, bytes, &read);
-    four = pass_ms(memory, 4 * bytes, &read);
+    one = least_ms(memory, bytes, &read);
+    four = least_ms(memory, 4 * bytes, &read);
     printf("read %.3f GB in %.3f ms: %.3f TB/s; 1 GB in %.3f ms\n", (double)read * 1e-9,
            (double)four, (double)read / (double)four * 1e-9, (double)one);
     assert_true(four > 3.5f * one && four < 4.5f * one);
