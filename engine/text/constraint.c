@@ -165,7 +165,7 @@ int constraint_make_room(struct constraint *constraint)
         return E_MEMORY;
     held_collect(constraint, held);
     r = memo_forget(&constraint->memo, held, count);
-    constraint->finish.frame_count = 0;
+    constraint_finish_forget(&constraint->finish);
     free(held);
     constraint->room_bytes = 2 * memo_bytes(&constraint->memo);
     if (constraint->room_bytes < constraint->limits.cache_bytes)

@@ -90,11 +90,10 @@ int constraint_state_jump(struct constraint_state *state, uint32_t least, int32_
 const char *constraint_token_text(const struct constraint *constraint, int32_t id,
                                   size_t *ret_bytes);
 
-/* ---- coming to an end in time: constraint_finish.c ---- */
+/* ---- coming to an end in time: constraint_finish.c, constraint_within.c ---- */
 
 enum {
     CONSTRAINT_FINISH_MARGIN = 64, /* tokens kept back for what one token may open */
-    CONSTRAINT_FINISH_BYTES = 256,
 };
 
 /* Bytes of the shortest text that completes the state's: 0 where it may end, 1 << 30 where it is
@@ -105,9 +104,9 @@ int64_t constraint_state_distance(struct constraint_state *state, struct fault *
 int constraint_state_finish(struct constraint_state *state, char *bytes, size_t room,
                             struct fault *fault);
 /* As constraint_state_mask(), for a text that may take `tokens_left` tokens more, its end among
- * them: when these are only just enough, only tokens of the shortest text that completes it, the
- * end at last. So a text comes to its end in time, unless one token opens more than the margin or
- * there never was room. */
+ * them: without the tokens behind which the shortest way to the end, taken a byte a token, would
+ * not fit. Where all tokens are such, none is left out. So a text comes to its end in time, unless
+ * one token opens more than the margin or there never was room. */
 int constraint_state_mask_within(struct constraint_state *state, uint32_t tokens_left,
                                  uint32_t *words, size_t word_count, struct fault *fault);
 

@@ -53,8 +53,29 @@ static int frames_measure(struct constraint *constraint)
     return 0;
 }
 
-/* Bytes to the end from a state that is alive. */
-static int state_distance(struct constraint *constraint, uint32_t number, uint32_t *ret_distance)
+/* Entries for all states that there are; those of states that are new say unknown. */
+static int states_grow(struct constraint *constraint)
+{
+    struct constraint_finish *finish = &constraint->finish;
+    uint32_t wanted = constraint->memo.states.count;
+
+    if (wanted > finish->state_room) {
+        uint32_t room = 2 * wanted;
+        struct state_finish *states = realloc(finish->states, room * sizeof *states);
+
+        if (!states)
+            return E_MEMORY;
+        finish->states = states;
+        finish->state_room = room;
+    }
+    for (; finish->state_count < wanted; finish->state_count++)
+        finish->states[finish->state_count] =
+            (struct state_finish){DISTANCE_UNKNOWN, DISTANCE_UNKNOWN, DISTANCE_UNKNOWN};
+    return 0;
+}
+
+/* Bytes to the end from a state that is alive, worked out. */
+static int measure(struct constraint *constraint, uint32_t number, uint32_t *ret_distance)
 {
     const struct automaton_distances *distances = &constraint->finish.distances;
     uint32_t count, least = DISTANCE_MAX;
@@ -78,6 +99,25 @@ static int state_distance(struct constraint *constraint, uint32_t number, uint32
     return 0;
 }
 
+int constraint_finish_distance(struct constraint *constraint, uint32_t number,
+                               uint32_t *ret_distance)
+{
+    struct constraint_finish *finish = &constraint->finish;
+    int r = number < finish->state_count ? 0 : states_grow(constraint);
+
+    if (r == 0 && finish->states[number].distance == DISTANCE_UNKNOWN)
+        r = measure(constraint, number, &finish->states[number].distance);
+    if (r == 0)
+        *ret_distance = finish->states[number].distance;
+    return r;
+}
+
+void constraint_finish_forget(struct constraint_finish *finish)
+{
+    finish->frame_count = 0;
+    finish->state_count = 0;
+}
+
 static int finish_begin(struct constraint *constraint)
 {
     if (constraint->finish.distances.code)
@@ -89,6 +129,7 @@ void constraint_finish_fini(struct constraint_finish *finish)
 {
     automaton_distances_fini(&finish->distances);
     free(finish->frames);
+    free(finish->states);
     *finish = (struct constraint_finish){0};
 }
 
@@ -107,7 +148,7 @@ static int nearest(struct constraint *constraint, uint32_t *number, uint8_t *ret
             return r;
         if (next == STATE_DEAD)
             continue;
-        r = state_distance(constraint, next, &one);
+        r = constraint_finish_distance(constraint, next, &one);
         if (r < 0)
             return r;
         if (one >= least)
@@ -126,7 +167,7 @@ static int way_find(struct constraint *constraint, uint32_t number, char *bytes,
 {
     uint32_t distance;
     size_t count = 0;
-    int r = state_distance(constraint, number, &distance);
+    int r = constraint_finish_distance(constraint, number, &distance);
 
     while (r == 0 && distance > 0 && count < room) {
         uint8_t byte = 0;
@@ -159,7 +200,7 @@ int64_t constraint_state_distance(struct constraint_state *state, struct fault *
     if (r == 0 && state->ended)
         distance = 0;
     else if (r == 0 && state->number != STATE_DEAD)
-        r = state_distance(constraint, state->number, &distance);
+        r = constraint_finish_distance(constraint, state->number, &distance);
     pthread_mutex_unlock(&constraint->lock);
     return r < 0 ? constraint_fault(r, fault) : (int64_t)distance;
 }
@@ -180,60 +221,4 @@ int constraint_state_finish(struct constraint_state *state, char *bytes, size_t 
     }
     pthread_mutex_unlock(&constraint->lock);
     return r < 0 ? constraint_fault(r, fault) : (int)count;
-}
-
-/* ---- tokens ---- */
-
-/* The tokens that begin the text: down the tree, a child a byte. */
-static bool mark_beginnings(const struct trie_nodes *trie, const char *bytes, size_t count,
-                            uint32_t *words, size_t word_count)
-{
-    uint32_t n = 0, end = trie->node_count;
-    bool any = false;
-
-    for (size_t i = 0; i < count; i++) {
-        while (n < end && trie->nodes[n].byte != (uint8_t)bytes[i])
-            n = trie->nodes[n].skip;
-        if (n >= end)
-            break;
-        for (uint32_t t = trie->nodes[n].token_first; t < trie->nodes[n + 1].token_first; t++) {
-            if ((uint32_t)trie->ids[t] / 32 >= word_count)
-                continue;
-            words[trie->ids[t] / 32] |= 1u << trie->ids[t] % 32;
-            any = true;
-        }
-        end = trie->nodes[n].skip;
-        n++;
-    }
-    return any;
-}
-
-int constraint_state_mask_within(struct constraint_state *state, uint32_t tokens_left,
-                                 uint32_t *words, size_t word_count, struct fault *fault)
-{
-    const struct vocabulary_trie *trie = state->constraint->vocabulary;
-    char way[CONSTRAINT_FINISH_BYTES];
-    int64_t distance;
-    int count;
-
-    if (tokens_left > INT32_MAX)
-        return constraint_state_mask(state, words, word_count, fault);
-    distance = constraint_state_distance(state, fault);
-    if (distance < 0)
-        return (int)distance;
-    /* The end takes a token too. Nothing helps where it is too far already. */
-    if (distance + 1 > tokens_left || distance + 1 + CONSTRAINT_FINISH_MARGIN < tokens_left)
-        return constraint_state_mask(state, words, word_count, fault);
-    count = constraint_state_finish(state, way, sizeof way, fault);
-    if (count < 0)
-        return count;
-    memset(words, 0, word_count * sizeof *words);
-    if (count > 0 && mark_beginnings(&trie->all, way, (size_t)count, words, word_count))
-        return 1;
-    if (count > 0 || state->ended)
-        return constraint_state_mask(state, words, word_count, fault);
-    for (uint32_t i = 0; i < trie->end_count; i++)
-        if ((uint32_t)trie->ends[i] / 32 < word_count)
-            words[trie->ends[i] / 32] |= 1u << trie->ends[i] % 32;
-    return 1;
 }

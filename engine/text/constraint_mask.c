@@ -18,9 +18,8 @@ struct mask {
     uint32_t data[];
 };
 
-/* The state behind a byte, with room made for it: states may get new numbers. */
-static int step(struct constraint *constraint, uint32_t depth, uint32_t byte_class,
-                uint32_t *ret_next)
+int constraint_walk_step(struct constraint *constraint, uint32_t depth, uint32_t byte_class,
+                         uint32_t *ret_next)
 {
     int r;
 
@@ -72,7 +71,7 @@ static int walk(struct constraint *constraint, struct cover base, uint32_t *ret_
         }
         next = memo->rows[(size_t)constraint->path[node->depth - 1] * class_count + byte_class];
         if (next == STATE_UNKNOWN) {
-            int r = step(constraint, node->depth, byte_class, &next);
+            int r = constraint_walk_step(constraint, node->depth, byte_class, &next);
 
             if (r < 0)
                 return r;

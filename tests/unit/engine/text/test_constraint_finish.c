@@ -1,6 +1,6 @@
 /* test_constraint_finish.c -- protects: the distance to the end is the true one wherever a text
  * stands, the shortest way has that many bytes and completes it, and a text that is given enough
- * tokens comes to its end within them. */
+ * tokens comes to its end within them, by any way that leaves time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -186,9 +186,10 @@ static void test_ends_in_time(void **ignored)
 
         for (int walk = 0; walk < 4 * WALKS; walk++) {
             struct constraint_state *state = NULL;
-            uint32_t left = 150 + random_below(100);
+            uint32_t left;
 
             assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+            left = (uint32_t)constraint_state_distance(state, NULL) + 1 + random_below(150);
             for (; left > 0 && !constraint_state_is_ended(state); left--) {
                 assert_int_equal(constraint_state_mask_within(state, left, mask,
                                                               sizeof mask / sizeof *mask, NULL),
@@ -200,6 +201,83 @@ static void test_ends_in_time(void **ignored)
         }
         constraint_close(constraint);
     }
+    vocabulary_trie_close(trie);
+}
+
+/* Every token that the grammar allows and that leaves room for the end, and no other. */
+static void check_within(struct constraint_state *state, uint32_t left)
+{
+    uint32_t within[(BYTES + 1) / 32 + 1], plain[(BYTES + 1) / 32 + 1];
+    size_t words = sizeof plain / sizeof *plain;
+
+    assert_int_equal(constraint_state_mask(state, plain, words, NULL), 1);
+    assert_int_equal(constraint_state_mask_within(state, left, within, words, NULL), 1);
+    for (int32_t id = 0; id <= BYTES; id++) {
+        bool may = plain[id / 32] >> id % 32 & 1;
+
+        if (may && id < BYTES) {
+            assert_int_equal(constraint_state_token(state, id, NULL), 1);
+            may = constraint_state_distance(state, NULL) + 2 <= left;
+            assert_int_equal(constraint_state_rollback(state, 1), 0);
+        }
+        assert_int_equal(within[id / 32] >> id % 32 & 1, may);
+    }
+}
+
+static void test_nothing_else_is_left_out(void **ignored)
+{
+    struct vocabulary_trie *trie = byte_vocabulary();
+    uint32_t mask[(BYTES + 1) / 32 + 1];
+
+    (void)ignored;
+    for (size_t index = 0; index < SCHEMAS + GRAMMARS; index++) {
+        struct constraint *constraint = open_one(index, trie);
+        struct constraint_state *state = NULL;
+
+        assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+        for (int i = 0; i < WALK_BYTES && !constraint_state_is_ended(state); i++) {
+            int64_t distance = constraint_state_distance(state, NULL);
+
+            for (int more = 1; more <= 1 + CONSTRAINT_FINISH_MARGIN; more += 7)
+                check_within(state, (uint32_t)distance + (uint32_t)more);
+            assert_int_equal(constraint_state_mask(state, mask, sizeof mask / sizeof *mask, NULL),
+                             1);
+            assert_int_equal(constraint_state_token(state, draw(mask), NULL), 1);
+        }
+        constraint_state_close(state);
+        constraint_close(constraint);
+    }
+    vocabulary_trie_close(trie);
+}
+
+/* Choices of one token each: with room for them all, and with room for a token only. */
+static void test_choices(void **ignored)
+{
+    static const char *const texts[] = {"yes", "no", "y", "n", "e", "s", "o"};
+    enum { TOKENS = sizeof texts / sizeof *texts };
+    struct vocabulary_token tokens[TOKENS + 1] = {{0}};
+    struct vocabulary_trie *trie = NULL;
+    struct constraint *constraint = NULL;
+    struct constraint_state *state = NULL;
+    struct grammar *grammar = NULL;
+    const char *text = "root ::= \"yes\" | \"no\"";
+    int32_t end = TOKENS;
+    uint32_t mask;
+
+    (void)ignored;
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (struct vocabulary_token){texts[i], strlen(texts[i])};
+    assert_int_equal(vocabulary_trie_open(tokens, TOKENS + 1, &end, 1, &trie, NULL), 0);
+    assert_int_equal(gbnf_parse(text, strlen(text), &grammar, NULL), 0);
+    assert_int_equal(constraint_open(grammar, trie, NULL, &constraint, NULL), 0);
+    grammar_close(grammar);
+    assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+    for (uint32_t left = 16; left > 0; left--) {
+        assert_int_equal(constraint_state_mask_within(state, left, &mask, 1, NULL), 1);
+        assert_int_equal(mask, left >= 4 ? 0xf : left == 3 ? 0xb : 0x3);
+    }
+    constraint_state_close(state);
+    constraint_close(constraint);
     vocabulary_trie_close(trie);
 }
 
@@ -260,6 +338,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_distances),
         cmocka_unit_test(test_ends_in_time),
+        cmocka_unit_test(test_nothing_else_is_left_out),
+        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_without_memory),
     };
