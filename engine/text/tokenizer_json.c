@@ -201,6 +201,8 @@ static int put_token(struct vocabulary *vocabulary, const struct token_text *tok
         return 0;
     }
     if (byte >= 0 && codings->keys == PIECES_PLAIN && codings->decoder.byte_fallback) {
+        if (vocabulary_left(vocabulary) == 0)
+            return E_TOO_LARGE;
         vocabulary_put_byte(vocabulary, (uint8_t)byte, token->text, token->bytes);
         return 0;
     }
@@ -210,6 +212,8 @@ static int put_token(struct vocabulary *vocabulary, const struct token_text *tok
     token_decoder_apply(&codings->decoder, token->text, token->bytes, piece);
     if (buf_failed(piece))
         return E_MEMORY;
+    if (piece->bytes > vocabulary_left(vocabulary))
+        return E_TOO_LARGE;
     entry.piece = buf_string(piece);
     entry.piece_bytes = piece->bytes;
     vocabulary_put(vocabulary, &entry);

@@ -206,6 +206,11 @@ void vocabulary_fini(struct vocabulary *vocabulary)
     memset(vocabulary, 0, sizeof *vocabulary);
 }
 
+size_t vocabulary_left(const struct vocabulary *vocabulary)
+{
+    return vocabulary->bytes_room - vocabulary->offsets[vocabulary->count];
+}
+
 static void append(const struct vocabulary *vocabulary, char *bytes, uint32_t *offsets,
                    const char *text, size_t count)
 {

@@ -64,6 +64,8 @@ struct vocabulary_entry {
     size_t key_bytes;
     bool indexed; /* the model may find it */
 };
+/* What is left of the room for pieces. */
+size_t vocabulary_left(const struct vocabulary *vocabulary);
 void vocabulary_put(struct vocabulary *vocabulary, const struct vocabulary_entry *entry);
 /* A byte token is one whose type says so and whose text reads "<0x0A>". */
 void vocabulary_put_byte(struct vocabulary *vocabulary, uint8_t byte, const char *key,

@@ -44,6 +44,19 @@ static void refuse(const char *text, int code, const char *words)
     json_decref(tree);
 }
 
+/* A decoder that makes much more of each token than the file has. */
+static void refuse_long_pieces(void)
+{
+    static char json[8192], piece[3001];
+
+    memset(piece, 'a', sizeof piece - 1);
+    snprintf(json, sizeof json,
+             "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"%s\":0}},\"decoder\":{\"type\":"
+             "\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"bbbbbbbbbbbbbbbb\"}}",
+             piece);
+    refuse(json, E_TOO_LARGE, "pieces too long");
+}
+
 static void test_what_is_refused(void **state)
 {
     (void)state;
@@ -64,6 +77,7 @@ static void test_what_is_refused(void **state)
     refuse("{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"q\",9]}}",
            E_CORRUPT, "post-processor");
     refuse("{" MODEL ",\"added_tokens\":[{\"id\":4}]}", E_CORRUPT, "no content");
+    refuse_long_pieces();
     refuse("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", E_CORRUPT, "no score");
     refuse("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":5}}", E_CORRUPT, "");
 }
