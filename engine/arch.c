@@ -87,10 +87,29 @@ uint32_t arch_dim_value(const struct model *model, enum arch_dim dim)
     return values[dim];
 }
 
-struct weight *arch_weight_at(const struct arch_weight *line, struct model *model, uint32_t layer)
+uint32_t arch_weight_count(const struct arch_weight *line, const struct model *model,
+                           uint32_t layer)
+{
+    const size_t ffn = offsetof(struct layer, ffn);
+    bool sparse;
+
+    if (!(line->flags & WEIGHT_PER_LAYER))
+        return 1;
+    sparse = model->layers[layer].experts != NULL;
+    if (line->slice == SLICE_EXPERTS)
+        return sparse ? model->expert_count : 0;
+    if (line->flags & WEIGHT_SPARSE)
+        return sparse;
+    return !sparse || line->weight_offset < ffn || line->weight_offset >= ffn + sizeof(struct ffn);
+}
+
+struct weight *arch_weight_at(const struct arch_weight *line, struct model *model, uint32_t layer,
+                              uint32_t expert)
 {
     char *base = line->flags & WEIGHT_PER_LAYER ? (char *)&model->layers[layer] : (char *)model;
 
+    if (line->slice == SLICE_EXPERTS)
+        base = (char *)&model->layers[layer].experts[expert];
     return (struct weight *)(void *)(base + line->weight_offset);
 }
 
@@ -103,6 +122,24 @@ void arch_weight_add(const struct arch_weight *line, struct model *model, struct
     weight->rows += part.rows;
     weight->columns = arch_dim_value(model, line->columns);
     model->parameters += (uint64_t)part.rows * weight->columns;
+}
+
+bool arch_weight_is_down(const struct arch_weight *line)
+{
+    const size_t down = offsetof(struct ffn, down);
+
+    if (line->slice == SLICE_EXPERTS)
+        return line->weight_offset == down;
+    return (line->flags & WEIGHT_PER_LAYER) &&
+           (line->weight_offset == offsetof(struct layer, ffn) + down ||
+            line->weight_offset == offsetof(struct layer, shared) + down);
+}
+
+bool arch_name_has_inner(const char *format)
+{
+    const char *first = strchr(format, '%');
+
+    return first && strchr(first + 1, '%');
 }
 
 void arch_weight_name(const char *format, uint32_t layer, uint32_t inner,

@@ -10,7 +10,8 @@
  *     {name in GGUF, name in Transformers' files, which weight, which part, rows, columns, flags,
  *      slice}
  *
- * The weight is an offset into struct model or struct layer. Parts stack: q, k and v are parts 0, 1
+ * The weight is an offset into struct model, struct layer, or (SLICE_EXPERTS) into the struct ffn of
+ * each expert. Lines of the dense feed-forward part are those of layers without experts. Parts stack: q, k and v are parts 0, 1
  * and 2 of one product, in this order. Where files keep them in one tensor, several lines have its
  * name, and `slice` says which of the tensor's rows are whose. A name is NULL where that kind of
  * file has no such tensor.
@@ -91,6 +92,9 @@ enum {
     WEIGHT_IF_OUT_BIAS = 1 << 9,
     WEIGHT_IF_FFN_BIAS = 1 << 10,
     WEIGHT_IF_QK_NORM = 1 << 11,
+    WEIGHT_SPARSE = 1 << 12,   /* only layers with experts have it */
+    WEIGHT_SHARED = 1 << 13,   /* optional, but there where shared_width is not 0 */
+    WEIGHT_Q_LATENT = 1 << 14, /* optional, but there where q_latent is not 0 */
     WEIGHT_IF_FEATURES =
         WEIGHT_IF_QKV_BIAS | WEIGHT_IF_OUT_BIAS | WEIGHT_IF_FFN_BIAS | WEIGHT_IF_QK_NORM,
 };
@@ -123,8 +127,16 @@ int arch_find(struct gguf_string name, const struct arch **ret_arch, struct faul
 
 /* The size of that dimension in this model. */
 uint32_t arch_dim_value(const struct model *model, enum arch_dim dim);
-/* The weight that a line of the row describes, in the model or in its layer. */
-struct weight *arch_weight_at(const struct arch_weight *line, struct model *model, uint32_t layer);
+/* How many weights a line of the row describes in that layer: one, none, or one for each expert. */
+uint32_t arch_weight_count(const struct arch_weight *line, const struct model *model,
+                           uint32_t layer);
+/* The weight that a line describes, in the model or in its layer; `expert` is below the count. */
+struct weight *arch_weight_at(const struct arch_weight *line, struct model *model, uint32_t layer,
+                              uint32_t expert);
+/* Is it the last product of a feed-forward network, of whichever? */
+bool arch_weight_is_down(const struct arch_weight *line);
+/* Does that name tell experts (or heads) apart by a number of their own? */
+bool arch_name_has_inner(const char *format);
 /* Appends the part that the line describes to its weight, whose rows and columns it sets, and
  * counts it in the model's parameters. The part's rows are set here. */
 void arch_weight_add(const struct arch_weight *line, struct model *model, struct weight *weight,

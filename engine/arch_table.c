@@ -6,6 +6,7 @@
 
 #define IN_MODEL(member_) offsetof(struct model, member_)
 #define IN_LAYER(member_) offsetof(struct layer, member_)
+#define IN_FFN(member_)   offsetof(struct ffn, member_) /* of each expert */
 #define COUNT_OF(array_)  (sizeof(array_) / sizeof((array_)[0]))
 #define WEIGHTS(array_)   array_, COUNT_OF(array_)
 
@@ -19,6 +20,10 @@ enum {
     OUT_BIAS = NORM | WEIGHT_OPTIONAL | WEIGHT_IF_OUT_BIAS,
     FFN_BIAS = NORM | WEIGHT_OPTIONAL | WEIGHT_IF_FFN_BIAS,
     QK_NORM = NORM | WEIGHT_OPTIONAL | WEIGHT_IF_QK_NORM,
+    SPARSE = WEIGHT_PER_LAYER | WEIGHT_SPARSE,
+    SHARED = WEIGHT_PER_LAYER | WEIGHT_SPARSE | WEIGHT_SHARED,
+    Q_LATENT = WEIGHT_PER_LAYER | WEIGHT_Q_LATENT,
+    INTERLEAVED = WEIGHT_HF_INTERLEAVED,
     PLUS_ONE = WEIGHT_HF_PLUS_ONE,
     TRANSPOSED = WEIGHT_HF_TRANSPOSED,
     BY_HEAD = WEIGHT_HF_BY_HEAD,
@@ -107,6 +112,33 @@ enum {
     {"blk.%u.ffn_down.bias", hf_, IN_LAYER(ffn.down_bias), 0, DIM_WIDTH, DIM_ONE, flags_, \
      SLICE_WHOLE}
 
+#define ROUTER(hf_) \
+    {"blk.%u.ffn_gate_inp.weight", hf_, IN_LAYER(router), 0, DIM_EXPERTS, DIM_WIDTH, SPARSE, \
+     SLICE_WHOLE}
+/* One line of all experts. */
+#define EXPERT_UP(gguf_, hf_, part_, flags_) \
+    {gguf_, hf_, IN_FFN(gate_up), part_, DIM_EXPERT_FFN, DIM_WIDTH, SPARSE | (flags_), \
+     SLICE_EXPERTS}
+#define EXPERT_UP_BIAS(gguf_, hf_, part_, flags_) \
+    {gguf_, hf_, IN_FFN(gate_up_bias), part_, DIM_EXPERT_FFN, DIM_ONE, SPARSE | FLOAT | (flags_), \
+     SLICE_EXPERTS}
+#define EXPERT_DOWN(gguf_, hf_, flags_) \
+    {gguf_, hf_, IN_FFN(down), 0, DIM_WIDTH, DIM_EXPERT_FFN, SPARSE | (flags_), SLICE_EXPERTS}
+#define EXPERT_DOWN_BIAS(gguf_, hf_, flags_) \
+    {gguf_, hf_, IN_FFN(down_bias), 0, DIM_WIDTH, DIM_ONE, SPARSE | FLOAT | (flags_), \
+     SLICE_EXPERTS}
+#define EXPERTS(gate_, up_, down_) \
+    EXPERT_UP("blk.%u.ffn_gate_exps.weight", gate_, 0, 0), \
+    EXPERT_UP("blk.%u.ffn_up_exps.weight", up_, 1, 0), \
+    EXPERT_DOWN("blk.%u.ffn_down_exps.weight", down_, 0)
+#define SHARED_EXPERT(hf_) \
+    {"blk.%u.ffn_gate_shexp.weight", hf_ ".gate_proj.weight", IN_LAYER(shared.gate_up), 0, \
+     DIM_SHARED_FFN, DIM_WIDTH, SHARED, SLICE_WHOLE}, \
+    {"blk.%u.ffn_up_shexp.weight", hf_ ".up_proj.weight", IN_LAYER(shared.gate_up), 1, \
+     DIM_SHARED_FFN, DIM_WIDTH, SHARED, SLICE_WHOLE}, \
+    {"blk.%u.ffn_down_shexp.weight", hf_ ".down_proj.weight", IN_LAYER(shared.down), 0, DIM_WIDTH, \
+     DIM_SHARED_FFN, SHARED, SLICE_WHOLE}
+
 /* --- Llama and what is named like it ------------------------------------------------------ */
 
 #define L "model.layers.%u."
@@ -124,8 +156,15 @@ enum {
     GAIN("blk.%u.ffn_norm.weight", L "post_attention_layernorm.weight", ffn_norm, 0)
 #define LLAMA ENDS(0), PRE_NORMS, QKV, OUT, GATED
 
+/* Mixtral is a Llama in GGUF too, whose first files had a tensor for each expert. */
 static const struct arch_weight llama_weights[] = {
     LLAMA,
+    ROUTER(L "block_sparse_moe.gate.weight"),
+    EXPERT_UP("blk.%u.ffn_gate.%u.weight", NULL, 0, OPTIONAL),
+    EXPERT_UP("blk.%u.ffn_up.%u.weight", NULL, 1, OPTIONAL),
+    EXPERT_DOWN("blk.%u.ffn_down.%u.weight", NULL, OPTIONAL),
+    EXPERTS(L "block_sparse_moe.experts.%u.w1.weight", L "block_sparse_moe.experts.%u.w3.weight",
+            L "block_sparse_moe.experts.%u.w2.weight"),
     QKV_BIASES(QKV_BIAS),
     ATTENTION_OUT_BIAS(L "self_attn.o_proj.bias", OUT_BIAS),
     {"blk.%u.ffn_gate.bias", L "mlp.gate_proj.bias", IN_LAYER(ffn.gate_up_bias), 0, DIM_FFN,
@@ -142,6 +181,73 @@ static const struct arch_weight qwen3_weights[] = {
     HEAD_NORMS(L "self_attn.q_norm.weight", L "self_attn.k_norm.weight", NORM),
     QKV_BIASES(QKV_BIAS),
     ATTENTION_OUT_BIAS(L "self_attn.o_proj.bias", OUT_BIAS),
+};
+
+#define QWEN_EXPERTS \
+    ROUTER(L "mlp.gate.weight"), \
+    EXPERTS(L "mlp.experts.%u.gate_proj.weight", L "mlp.experts.%u.up_proj.weight", \
+            L "mlp.experts.%u.down_proj.weight")
+
+static const struct arch_weight qwen2moe_weights[] = {
+    LLAMA, QWEN_EXPERTS,
+    QKV_BIASES(QKV_BIAS),
+    SHARED_EXPERT(L "mlp.shared_expert"),
+    {"blk.%u.ffn_gate_inp_shexp.weight", L "mlp.shared_expert_gate.weight", IN_LAYER(shared_gate),
+     0, DIM_ONE, DIM_WIDTH, SHARED, SLICE_WHOLE},
+};
+
+static const struct arch_weight qwen3moe_weights[] = {
+    LLAMA, QWEN_EXPERTS,
+    HEAD_NORMS(L "self_attn.q_norm.weight", L "self_attn.k_norm.weight", NORM),
+    QKV_BIASES(QKV_BIAS),
+    ATTENTION_OUT_BIAS(L "self_attn.o_proj.bias", OUT_BIAS),
+};
+
+static const struct arch_weight deepseek2_weights[] = {
+    ENDS(0), PRE_NORMS, OUT, GATED, QWEN_EXPERTS,
+    {"blk.%u.exp_probs_b.bias", L "mlp.gate.e_score_correction_bias", IN_LAYER(router_bias), 0,
+     DIM_EXPERTS, DIM_ONE, SPARSE | FLOAT | OPTIONAL, SLICE_WHOLE},
+    SHARED_EXPERT(L "mlp.shared_experts"),
+    {"blk.%u.attn_q_a.weight", L "self_attn.q_a_proj.weight", IN_LAYER(q_down), 0, DIM_Q_LATENT,
+     DIM_WIDTH, Q_LATENT, SLICE_WHOLE},
+    {"blk.%u.attn_q_a_norm.weight", L "self_attn.q_a_layernorm.weight", IN_LAYER(q_down_norm), 0,
+     DIM_ONE, DIM_Q_LATENT, Q_LATENT | FLOAT, SLICE_WHOLE},
+    {"blk.%u.attn_q_b.weight", L "self_attn.q_b_proj.weight", IN_LAYER(q_up), 0, DIM_Q, DIM_Q_UP,
+     Q_LATENT, SLICE_WHOLE},
+    {"blk.%u.attn_q.weight", L "self_attn.q_proj.weight", IN_LAYER(q_up), 0, DIM_Q, DIM_Q_UP,
+     LAYER, SLICE_WHOLE},
+    {"blk.%u.attn_kv_a_mqa.weight", L "self_attn.kv_a_proj_with_mqa.weight", IN_LAYER(kv_down), 0,
+     DIM_KV_DOWN, DIM_WIDTH, LAYER, SLICE_WHOLE},
+    {"blk.%u.attn_kv_a_norm.weight", L "self_attn.kv_a_layernorm.weight", IN_LAYER(kv_down_norm),
+     0, DIM_ONE, DIM_KV_LATENT, NORM, SLICE_WHOLE},
+    {"blk.%u.attn_kv_b.weight", L "self_attn.kv_b_proj.weight", IN_LAYER(kv_up), 0, DIM_KV_UP,
+     DIM_KV_LATENT, LAYER, SLICE_WHOLE},
+};
+
+/* Experts are quantized (a weight of the usual form, MXFP4) or transposed floats; both have gate's
+ * and up's rows by turns. */
+static const struct arch_weight gptoss_weights[] = {
+    ENDS(0), QKV, OUT,
+    QKV_BIASES(NORM),
+    ATTENTION_OUT_BIAS(L "self_attn.o_proj.bias", NORM),
+    GAIN("blk.%u.attn_norm.weight", L "input_layernorm.weight", attention_norm, 0),
+    GAIN("blk.%u.post_attention_norm.weight", L "post_attention_layernorm.weight", ffn_norm, 0),
+    {"blk.%u.attn_sinks.weight", L "self_attn.sinks", IN_LAYER(sinks), 0, DIM_HEADS, DIM_ONE, NORM,
+     SLICE_WHOLE},
+    ROUTER(L "mlp.router.weight"),
+    {"blk.%u.ffn_gate_inp.bias", L "mlp.router.bias", IN_LAYER(router_bias), 0, DIM_EXPERTS,
+     DIM_ONE, SPARSE | FLOAT, SLICE_WHOLE},
+    EXPERT_UP(NULL, L "mlp.experts.gate_up_proj.weight", 0, OPTIONAL | INTERLEAVED),
+    EXPERT_UP(NULL, L "mlp.experts.gate_up_proj.weight", 1, OPTIONAL | INTERLEAVED),
+    EXPERT_DOWN(NULL, L "mlp.experts.down_proj.weight", OPTIONAL),
+    EXPERT_UP("blk.%u.ffn_gate_exps.weight", L "mlp.experts.gate_up_proj", 0,
+              INTERLEAVED | TRANSPOSED),
+    EXPERT_UP("blk.%u.ffn_up_exps.weight", L "mlp.experts.gate_up_proj", 1,
+              INTERLEAVED | TRANSPOSED),
+    EXPERT_DOWN("blk.%u.ffn_down_exps.weight", L "mlp.experts.down_proj", TRANSPOSED),
+    EXPERT_UP_BIAS("blk.%u.ffn_gate_exps.bias", L "mlp.experts.gate_up_proj_bias", 0, INTERLEAVED),
+    EXPERT_UP_BIAS("blk.%u.ffn_up_exps.bias", L "mlp.experts.gate_up_proj_bias", 1, INTERLEAVED),
+    EXPERT_DOWN_BIAS("blk.%u.ffn_down_exps.bias", L "mlp.experts.down_proj_bias", 0),
 };
 
 static const struct arch_weight olmo2_weights[] = {
@@ -430,6 +536,11 @@ const struct arch arch_table[] = {
     {"smollm3", RMS, SILU, true, PAIRS, HALVES, NONE, 0, NULL, WEIGHTS(llama_weights)},
     {"olmo2", RMS, SILU, true, HALVES, HALVES, WIDE, ARCH_NO_PRE_NORM, NULL,
      WEIGHTS(olmo2_weights)},
+    {"qwen2moe", RMS, SILU, true, HALVES, HALVES, NONE, 0, NULL, WEIGHTS(qwen2moe_weights)},
+    {"qwen3moe", RMS, SILU, true, HALVES, HALVES, EACH, 0, NULL, WEIGHTS(qwen3moe_weights)},
+    {"deepseek2", RMS, SILU, true, PAIRS, PAIRS, NONE, 0, NULL, WEIGHTS(deepseek2_weights)},
+    {"gpt-oss", RMS, ACTIVATION_SWIGLU_OAI, true, HALVES, HALVES, NONE, 0, NULL,
+     WEIGHTS(gptoss_weights)},
     {"gemma2", RMS, GELU_TANH, true, HALVES, HALVES, NONE, ARCH_SCALES_EMBEDDING, NULL,
      WEIGHTS(gemma2_weights)},
     {"gemma3", RMS, GELU_TANH, true, HALVES, HALVES, EACH, ARCH_SCALES_EMBEDDING, NULL,

@@ -122,6 +122,9 @@ struct backend_ops {
     void (*attention_out)(struct backend *backend, uint32_t layer); /* product, plus the residual */
     /* norm, gate and up, activation, down, residual */
     void (*mlp)(struct backend *backend, uint32_t layer);
+    /* The same where the layer has experts: norm, router, the chosen ones' and the shared one's,
+     * residual. NULL where models that have experts are refused. */
+    void (*mixture)(struct backend *backend, uint32_t layer);
     void (*head)(struct backend *backend); /* final norm and logits of the outputs */
     /* Samples the outputs by the request table and writes results into the step. */
     int (*sample)(struct backend *backend, struct request_table *table, struct step *step);

@@ -92,7 +92,7 @@ static struct cpu_strides strides_of(const struct model *m)
         .width = padded_to_blocks(m->width),
         .qkv = padded_to_blocks(to_groups(q) + 2 * to_groups(kv)),
         .attention = padded_to_blocks(q),
-        .ffn = padded_to_blocks(m->ffn_width),
+        .ffn = padded_to_blocks(larger(m->ffn_width, m->shared_width)),
         .narrow = m->embedding_width == m->width ? 0 : padded_to_blocks(m->embedding_width),
         .logits = to_groups(m->vocabulary) + GROUP_ROWS,
     };
@@ -149,6 +149,33 @@ static struct cpu_seat place_seat(const struct backend *b, struct carve *carve,
     return seat;
 }
 
+/* Rows of the experts' products: each one's begin at a multiple of 8. */
+static struct cpu_mixture place_mixture(struct carve *carve, const struct model *m, size_t tokens,
+                                        size_t width, enum precision precision)
+{
+    size_t pairs = tokens * m->experts_used;
+    size_t most = pairs < m->expert_count ? pairs : m->expert_count; /* experts at once */
+    size_t rows = pairs + most * (TILE_ROWS - 1);
+    struct cpu_mixture mixture = {.scores_stride = to_groups(m->expert_count)};
+
+    if (m->expert_count == 0)
+        return mixture;
+    mixture.normed = carve_take(carve, tokens * width, sizeof(float));
+    mixture.scores = carve_take(carve, tokens * mixture.scores_stride, sizeof(float));
+    mixture.gates = carve_take(carve, tokens * GROUP_ROWS, sizeof(float));
+    mixture.chosen = carve_take(carve, pairs, sizeof(uint32_t));
+    mixture.shares = carve_take(carve, pairs, sizeof(float));
+    mixture.places = carve_take(carve, pairs, sizeof(uint32_t));
+    mixture.job_of = carve_take(carve, m->expert_count, sizeof(uint32_t));
+    mixture.counts = carve_take(carve, m->expert_count, sizeof(uint32_t));
+    mixture.jobs = carve_take(carve, most + 1, sizeof(struct cpu_ffn_job));
+    mixture.input = place_activations(carve, rows, width, precision);
+    mixture.hidden = place_activations(carve, rows, padded_to_blocks(m->expert_width), precision);
+    mixture.outputs = carve_take(carve, rows * width, sizeof(float));
+    mixture.shared = carve_take(carve, m->shared_width ? tokens * width : 0, sizeof(float));
+    return mixture;
+}
+
 /* Places all that a step writes; with carve->base NULL only counts. */
 static void place(struct backend *b, struct carve *carve, const struct model *m,
                   const struct engine_limits *limits)
@@ -168,6 +195,7 @@ static void place(struct backend *b, struct carve *carve, const struct model *m,
     b->logits = carve_take(carve, HEAD_ROWS * strides.logits, sizeof(float));
     b->input = place_activations(carve, tokens, input_width(&strides), b->precision);
     b->hidden = place_activations(carve, tokens, strides.ffn, b->precision);
+    b->mixture = place_mixture(carve, m, tokens, strides.width, b->precision);
     b->best = carve_take(carve, (size_t)HEAD_ROWS * threads, sizeof *b->best);
     seats = carve_take(carve, threads, sizeof *seats);
     for (uint32_t i = 0; i < threads; i++) {
@@ -190,8 +218,6 @@ static int check_model(const struct model *m, struct fault *fault)
 {
     const char *what = NULL;
 
-    if (m->expert_count > 0)
-        what = "mixtures of experts";
     if (m->attention != ATTENTION_HEADS || m->value_size != m->head_size)
         what = "latent attention";
     if (!what)
@@ -269,6 +295,7 @@ const struct backend_ops backend_cpu = {
     .attention = cpu_attention,
     .attention_out = cpu_attention_out,
     .mlp = cpu_mlp,
+    .mixture = cpu_mixture,
     .head = cpu_head,
     .sample = cpu_sample,
 };

@@ -227,6 +227,7 @@ const struct backend_ops backend_null = {
     .attention = null_layer,
     .attention_out = null_layer,
     .mlp = null_layer,
+    .mixture = null_layer,
     .head = null_whole,
     .sample = null_sample,
 };

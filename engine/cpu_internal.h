@@ -2,7 +2,8 @@
  *
  *     backend_cpu.c   opening, costs, memory, the table of operations
  *     cpu_weights.c   the model's weights into the packed layout
- *     cpu_step.c      the operations of a step, each one run of the pool
+ *     cpu_step.c      the operations of a step, each one run of the pool (and cpu_attention.c,
+ *                     cpu_mlp.c, cpu_mixture.c)
  *     cpu_sample.c    logits to tokens
  *
  * Only the lane's thread calls in; the pool's threads work inside pool_run(). */
@@ -47,16 +48,27 @@ struct cpu_norm {
     const float *bias; /* NULL: none */
 };
 
+/* A feed-forward network. Gate and up for the same 32 outputs lie together: two groups of gate, two
+ * of up. When their formats allow it they are one matrix (up.groups == 0), else two. Without a gate,
+ * up alone is `gate`. */
+struct cpu_ffn {
+    uint32_t width; /* of the hidden layer */
+    struct packed gate;
+    struct packed up;
+    const float *gate_up_bias; /* [2][padded width]: gate's, up's; without a gate [padded width] */
+    struct cpu_matrix down;
+};
+
 struct cpu_layer {
     struct cpu_matrix qkv;
     struct cpu_matrix out;
-    /* Gate and up for the same 32 outputs lie together: two groups of gate, two of up. When their
-     * formats allow it they are one matrix (up.groups == 0), else two. Without a gate, up alone is
-     * `gate`. */
-    struct packed gate;
-    struct packed up;
-    const float *gate_up_bias; /* [2][padded ffn]: gate's, up's; without a gate [padded ffn] */
-    struct cpu_matrix down;
+    struct cpu_ffn ffn;
+    /* A mixture, instead of ffn. */
+    struct cpu_matrix router;
+    const float *router_bias; /* [experts]: of the choice alone, ROUTER_SIGMOID's; NULL: none */
+    struct cpu_ffn *experts;  /* [experts]; NULL: a dense layer */
+    struct cpu_ffn shared;    /* width 0: none */
+    struct cpu_matrix shared_gate; /* part_count 0: none */
     struct cpu_norm attention_norm;
     struct cpu_norm post_attention_norm;
     struct cpu_norm ffn_norm;
@@ -69,6 +81,7 @@ struct cpu_layer {
 struct cpu_weights {
     struct region region;
     struct cpu_layer *layers;
+    struct cpu_ffn *experts; /* of all layers */
     uint32_t layer_count;
     struct cpu_matrix head;
     struct packed embedding; /* rows to look up: the head's memory where the two are tied */
@@ -109,6 +122,34 @@ struct cpu_strides {
     size_t logits; /* padded by a line more: rows do not meet in the cache */
 };
 
+/* Rows that go through one feed-forward network. */
+struct cpu_ffn_job {
+    const struct cpu_ffn *ffn;
+    struct activations x;
+    struct activations hidden;
+    uint32_t first_row; /* mixtures: in the outputs */
+    float *y;           /* mixtures: what down's product gives, [rows][width] */
+};
+
+/* A mixture's state between the phases of a step; see cpu_mixture.c. */
+struct cpu_mixture {
+    float *normed;            /* [tokens][width] */
+    float *scores;            /* [tokens][experts padded]: the router's */
+    float *gates;             /* [tokens][GROUP_ROWS], the first one: the shared expert's share */
+    uint32_t *chosen;         /* [tokens][used]: experts */
+    float *shares;            /* [tokens][used]: of their outputs */
+    uint32_t *places;         /* [tokens][used]: rows of `outputs` */
+    uint32_t *job_of;         /* [experts] */
+    uint32_t *counts;         /* [experts] */
+    struct cpu_ffn_job *jobs; /* of the chosen experts, then the shared one's */
+    uint32_t job_count;
+    size_t scores_stride;
+    struct activations input;  /* rows by expert, each expert's from a multiple of 8 on */
+    struct activations hidden; /* the same rows */
+    float *outputs;            /* the same rows, [width] */
+    float *shared;             /* [tokens][width] */
+};
+
 struct backend {
     const struct cpu_kernels *kernels;
     enum precision precision;
@@ -136,6 +177,7 @@ struct backend {
     float *logits; /* [HEAD_ROWS][logits] */
     struct activations input;  /* of every product but down's */
     struct activations hidden; /* of down's */
+    struct cpu_mixture mixture;
     struct cpu_seat *seats;
     struct cpu_best *best; /* [HEAD_ROWS][threads] */
 
@@ -157,6 +199,7 @@ void cpu_attention_in(struct backend *backend, uint32_t layer);
 void cpu_attention(struct backend *backend, uint32_t layer);
 void cpu_attention_out(struct backend *backend, uint32_t layer);
 void cpu_mlp(struct backend *backend, uint32_t layer);
+void cpu_mixture(struct backend *backend, uint32_t layer);
 void cpu_head(struct backend *backend);
 /* Logits of the outputs from `first` on, at most HEAD_ROWS. */
 void cpu_head_chunk(struct backend *backend, uint32_t first);

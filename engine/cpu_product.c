@@ -109,20 +109,14 @@ void cpu_product_share(struct backend *b, const struct pool_seat *seat, struct p
 
 /* --- branches ------------------------------------------------------------------------------ */
 
-static void finish_branch(const struct backend *b, const struct pool_seat *seat, uint32_t rows,
-                          const struct cpu_norm *post)
+void cpu_add_row(const struct backend *b, float *branch, const struct cpu_norm *post, float *x)
 {
     const struct model *m = b->model;
 
-    for (uint32_t row = seat->index; row < rows; row += seat->count) {
-        float *x = cpu_row(b->x, b->strides.width, row);
-        float *branch = cpu_row(b->branch, b->strides.width, row);
-
-        if (post->gain)
-            cpu_norm_row(b, post, m->width, branch, branch);
-        for (uint32_t i = 0; i < m->width; i++)
-            x[i] += m->residual_scale * branch[i];
-    }
+    if (post->gain)
+        cpu_norm_row(b, post, m->width, branch, branch);
+    for (uint32_t i = 0; i < m->width; i++)
+        x[i] += m->residual_scale * branch[i];
 }
 
 void cpu_add_branch(struct backend *b, const struct pool_seat *seat, uint32_t phase,
@@ -137,8 +131,9 @@ void cpu_add_branch(struct backend *b, const struct pool_seat *seat, uint32_t ph
     if (!defers && !b->model->norms_stream)
         return;
     pool_barrier(seat);
-    if (defers)
-        finish_branch(b, seat, x->rows, post);
+    for (uint32_t row = seat->index; row < x->rows && defers; row += seat->count)
+        cpu_add_row(b, cpu_row(b->branch, b->strides.width, row), post,
+                    cpu_row(b->x, b->strides.width, row));
     for (uint32_t row = seat->index; row < x->rows && b->model->norms_stream; row += seat->count) {
         float *to = cpu_row(b->x, b->strides.width, row);
 

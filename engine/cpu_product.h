@@ -54,6 +54,15 @@ void cpu_add_branch(struct backend *b, const struct pool_seat *seat, uint32_t ph
                     const struct cpu_matrix *matrix, const struct activations *x,
                     const struct cpu_norm *post, const struct cpu_norm *stream);
 
+/* One row of a branch, which is overwritten, onto a row of x. */
+void cpu_add_row(const struct backend *b, float *branch, const struct cpu_norm *post, float *x);
+
+/* The hidden layers of all jobs, shared by the seats: x through gate, up and activation to hidden.
+ * cpu_ffn_forms() says which forms both need for so many rows. */
+void cpu_ffn_forms(const struct backend *b, struct cpu_ffn_job *job, uint32_t rows);
+void cpu_hidden_share(struct backend *b, const struct pool_seat *seat, struct pool_work *work,
+                      const struct cpu_ffn_job *jobs, uint32_t count);
+
 /* A run of the pool for which all that can be taken is there. */
 void cpu_run(struct backend *b, pool_function function);
 /* The same for one layer, which b->layer is meanwhile. */

@@ -230,7 +230,7 @@ static struct cpu_matrix place_matrix(struct loader *loader, const struct weight
 }
 
 /* Gate and up of one format become one matrix: 32 outputs of gate, the same 32 of up, and so on. */
-static void place_gate_up(struct loader *loader, const struct ffn *ffn, struct cpu_layer *layer)
+static void place_gate_up(struct loader *loader, const struct ffn *ffn, struct cpu_ffn *layer)
 {
     const struct weight *weight = &ffn->gate_up;
     const struct weight_part *gate = &weight->parts[0], *up = &weight->parts[1];
@@ -259,6 +259,36 @@ static void place_gate_up(struct loader *loader, const struct ffn *ffn, struct c
     layer->gate.groups = 2 * groups;
     layer->gate.data = to;
     layer->up = (struct packed){0};
+}
+
+static struct cpu_ffn place_ffn(struct loader *loader, const struct ffn *from)
+{
+    struct cpu_ffn ffn = {.width = from->down.columns};
+
+    if (from->down.rows == 0)
+        return ffn;
+    place_gate_up(loader, from, &ffn);
+    ffn.down = place_matrix(loader, &from->down, &from->down_bias);
+    return ffn;
+}
+
+/* Only ROUTER_SIGMOID keeps the bias apart from the scores. */
+static void place_mixture(struct loader *loader, const struct model *model,
+                          const struct layer *from, struct cpu_layer *to, struct cpu_ffn *experts)
+{
+    bool apart = model->router == ROUTER_SIGMOID;
+
+    to->router = place_matrix(loader, &from->router, apart ? NULL : &from->router_bias);
+    to->router_bias = apart ? place_vector(loader, &from->router_bias, 1) : NULL;
+    for (uint32_t i = 0; i < model->expert_count; i++) {
+        struct cpu_ffn expert = place_ffn(loader, &from->experts[i]);
+
+        if (experts)
+            experts[i] = expert;
+    }
+    to->experts = experts;
+    to->shared = place_ffn(loader, &from->shared);
+    to->shared_gate = place_matrix(loader, &from->shared_gate, NULL);
 }
 
 struct copying {
@@ -304,8 +334,13 @@ static struct packed place_rows(struct loader *loader, const struct weight *weig
     return rows;
 }
 
-static void place_layer(struct loader *loader, const struct layer *from, struct cpu_layer *to)
+static void place_layer(struct loader *loader, const struct model *model, uint32_t index,
+                        struct cpu_layer *to)
 {
+    const struct layer *from = &model->layers[index];
+    struct cpu_ffn *experts = loader->weights->experts;
+
+    *to = (struct cpu_layer){0};
     to->attention_norm = place_norm(loader, &from->attention_norm, &from->attention_norm_bias);
     to->qkv = place_matrix(loader, &from->qkv, &from->qkv_bias);
     to->q_norm = place_vector(loader, &from->q_norm, 1);
@@ -315,8 +350,11 @@ static void place_layer(struct loader *loader, const struct layer *from, struct 
     to->post_attention_norm =
         place_norm(loader, &from->post_attention_norm, &from->post_attention_norm_bias);
     to->ffn_norm = place_norm(loader, &from->ffn_norm, &from->ffn_norm_bias);
-    place_gate_up(loader, &from->ffn, to);
-    to->down = place_matrix(loader, &from->ffn.down, &from->ffn.down_bias);
+    if (from->experts)
+        place_mixture(loader, model, from, to,
+                      experts ? experts + (size_t)index * model->expert_count : NULL);
+    else
+        to->ffn = place_ffn(loader, &from->ffn);
     to->post_ffn_norm = place_norm(loader, &from->post_ffn_norm, &from->post_ffn_norm_bias);
 }
 
@@ -331,7 +369,7 @@ static void walk(struct loader *loader, const struct model *model)
     for (uint32_t i = 0; i < model->layer_count; i++) {
         struct cpu_layer scratch;
 
-        place_layer(loader, &model->layers[i], weights->layers ? &weights->layers[i] : &scratch);
+        place_layer(loader, model, i, weights->layers ? &weights->layers[i] : &scratch);
     }
     weights->final_norm = place_norm(loader, &model->final_norm, &model->final_norm_bias);
     weights->embedding_out = place_matrix(loader, &model->embedding_out, NULL);
@@ -360,8 +398,9 @@ uint64_t cpu_weights_bytes(const struct model *model)
 /* Room for rows that do not lie in a file as they are needed. */
 static int open_rows(struct loader *loader, const struct model *model, struct fault *fault)
 {
-    const uint32_t columns[] = {model->width, model->heads * model->head_size, model->ffn_width,
-                                model->embedding_width};
+    const uint32_t columns[] = {model->width,        model->heads * model->head_size,
+                                model->ffn_width,    model->embedding_width,
+                                model->expert_width, model->shared_width};
     size_t bytes;
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
@@ -386,7 +425,10 @@ int cpu_weights_load(struct cpu_weights *weights, const struct model *model, str
     int r;
 
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
-    if (!weights->layers)
+    if (model->expert_count > 0)
+        weights->experts =
+            calloc((size_t)model->layer_count * model->expert_count, sizeof *weights->experts);
+    if (!weights->layers || (model->expert_count > 0 && !weights->experts))
         return fault_set(fault, E_MEMORY, "out of memory for %u layers", model->layer_count);
     weights->layer_count = model->layer_count;
     bytes = count_bytes(model, &list);
@@ -412,5 +454,6 @@ void cpu_weights_fini(struct cpu_weights *weights)
 {
     region_close(&weights->region);
     free(weights->layers);
+    free(weights->experts);
     *weights = (struct cpu_weights){0};
 }

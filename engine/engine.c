@@ -633,6 +633,29 @@ const struct engine_memory *engine_memory(const struct engine *engine)
     return &engine->memory;
 }
 
+static uint64_t products_of(const struct weight *weight)
+{
+    return (uint64_t)weight->rows * weight->columns;
+}
+
+static uint64_t ffn_products(const struct ffn *ffn)
+{
+    return products_of(&ffn->gate_up) + products_of(&ffn->down);
+}
+
+/* Of a layer, for each token. Latent attention: with kv_up folded into the queries and the sums. */
+static uint64_t layer_products(const struct model *m, const struct layer *layer)
+{
+    const struct weight *weights[] = {&layer->qkv,    &layer->attention_out, &layer->q_down,
+                                      &layer->q_up,   &layer->kv_down,       &layer->kv_up,
+                                      &layer->router, &layer->shared_gate};
+    uint64_t products = ffn_products(&layer->ffn) + ffn_products(&layer->shared);
+
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        products += products_of(weights[i]);
+    return products + (layer->experts ? m->experts_used * ffn_products(&layer->experts[0]) : 0);
+}
+
 struct engine_costs engine_costs(const struct engine *engine)
 {
     const struct model *m = engine->model;
@@ -643,14 +666,8 @@ struct engine_costs engine_costs(const struct engine *engine)
         .pair_products = (uint64_t)2 * m->layer_count * m->heads * m->head_size,
     };
 
-    for (uint32_t i = 0; i < m->layer_count; i++) {
-        const struct layer *layer = &m->layers[i];
-        const struct weight *weights[] = {&layer->qkv, &layer->attention_out, &layer->ffn.gate_up,
-                                          &layer->ffn.down};
-
-        for (size_t j = 0; j < sizeof weights / sizeof *weights; j++)
-            costs.token_products += (uint64_t)weights[j]->rows * weights[j]->columns;
-    }
+    for (uint32_t i = 0; i < m->layer_count; i++)
+        costs.token_products += layer_products(m, &m->layers[i]);
     return costs;
 }
 

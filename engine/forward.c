@@ -4,6 +4,15 @@
  * row. */
 #include "engine/forward.h"
 
+static void feed_forward(const struct backend_ops *ops, struct backend *backend,
+                         const struct model *model, uint32_t layer)
+{
+    if (model->layers[layer].experts)
+        ops->mixture(backend, layer);
+    else
+        ops->mlp(backend, layer);
+}
+
 void forward_layers(const struct backend_ops *ops, struct backend *backend,
                     const struct model *model)
 {
@@ -13,10 +22,10 @@ void forward_layers(const struct backend_ops *ops, struct backend *backend,
         ops->attention(backend, layer);
         /* Parallel branches read the same x, so neither may change it before the other has read. */
         if (model->parallel)
-            ops->mlp(backend, layer);
+            feed_forward(ops, backend, model, layer);
         ops->attention_out(backend, layer);
         if (!model->parallel)
-            ops->mlp(backend, layer);
+            feed_forward(ops, backend, model, layer);
     }
     ops->head(backend);
 }

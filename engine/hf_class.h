@@ -2,7 +2,7 @@
  * config.json says nothing.
  *
  * Internal to the reader of config.json: hf_config.c (sizes and common keys), hf_rope.c (rotary),
- * hf_class.c (the table, and keys that one class alone has). */
+ * hf_class.c (the table, and keys that one class alone has), hf_mixture.c (those of experts). */
 #ifndef WEFT_HF_CLASS_H
 #define WEFT_HF_CLASS_H
 
@@ -73,5 +73,13 @@ int hf_read_bool(struct hf_reading *reading, const char *key, bool *ret_value);
 /* E_UNSUPPORTED where the switch stands the other way; absent is as `only`. */
 int hf_require_bool(struct hf_reading *reading, const char *key, bool only);
 int hf_read_rope(struct hf_reading *reading);
+
+/* Keys of the classes with experts (hf_mixture.c). */
+int hf_read_mixtral(struct hf_reading *reading);
+int hf_read_qwen2_moe(struct hf_reading *reading);
+int hf_read_qwen3_moe(struct hf_reading *reading);
+int hf_read_gpt_oss(struct hf_reading *reading);
+int hf_read_deepseek_v2(struct hf_reading *reading);
+int hf_read_deepseek_v3(struct hf_reading *reading);
 
 #endif

@@ -52,13 +52,13 @@ static struct stored_tensor vector_of(uint64_t count)
 static bool has_shape(const struct binding *binding, const struct stored_tensor *tensor,
                       const struct stored_tensor *wanted)
 {
-    for (uint32_t i = 2; i < TENSOR_DIMENSIONS_MAX; i++) {
-        if (tensor->dimensions[i] != 1)
+    for (uint32_t i = 0; i < TENSOR_DIMENSIONS_MAX; i++) {
+        uint64_t size = wanted->dimensions[i] ? wanted->dimensions[i] : 1;
+
+        if (tensor->dimensions[i] != size)
             return false;
     }
-    return tensor->dimensions[0] == wanted->dimensions[0] &&
-           tensor->dimensions[1] == wanted->dimensions[1] &&
-           (!binding->hf || tensor->dimension_count == wanted->dimension_count);
+    return !binding->hf || tensor->dimension_count == wanted->dimension_count;
 }
 
 static int misshapen(const struct binding *binding, const char *name,
@@ -75,10 +75,27 @@ static int misshapen(const struct binding *binding, const char *name,
 
 /* --- lines that are cut out of a tensor ---------------------------------------------------- */
 
-/* How many rows the tensor of that line has, of all its parts. */
-static uint32_t tensor_rows(const struct model *model, const struct arch_weight *line)
+static bool has_flag(const struct binding *binding, const struct arch_weight *line, unsigned flag)
 {
+    return binding->hf && (line->flags & flag);
+}
+
+/* One tensor for all experts, and not one for each? */
+static bool is_stacked(const struct binding *binding, const struct arch_weight *line)
+{
+    return line->slice == SLICE_EXPERTS &&
+           !arch_name_has_inner(binding->hf ? line->hf_name : line->name);
+}
+
+/* How many rows the tensor of that line has, of all its parts (of one expert's). */
+static uint32_t tensor_rows(const struct binding *binding, const struct arch_weight *line)
+{
+    const struct model *model = binding->model;
+
     switch (line->slice) {
+    case SLICE_EXPERTS:
+        return arch_dim_value(model, line->rows) *
+               (has_flag(binding, line, WEIGHT_HF_INTERLEAVED) ? 2 : 1);
     case SLICE_QKV:
         return arch_dim_value(model, DIM_Q) + arch_dim_value(model, DIM_KV) +
                arch_dim_value(model, DIM_V);
@@ -87,11 +104,6 @@ static uint32_t tensor_rows(const struct model *model, const struct arch_weight 
     default:
         return arch_dim_value(model, line->rows);
     }
-}
-
-static bool has_flag(const struct binding *binding, const struct arch_weight *line, unsigned flag)
-{
-    return binding->hf && (line->flags & flag);
 }
 
 /* Of q, k and v stacked: the part's first row. By head: in the first KV head's rows, and how they
@@ -115,44 +127,48 @@ static uint32_t cut_qkv(const struct binding *binding, const struct arch_weight 
     return first;
 }
 
-/* The part of the tensor that the line means. */
+/* The part of the tensor that the line means, of that expert where all are stacked. */
 static struct weight_part cut(const struct binding *binding, const struct arch_weight *line,
-                              const struct stored_tensor *tensor)
+                              const struct stored_tensor *tensor, uint32_t expert)
 {
     const struct model *model = binding->model;
     struct weight_part part = {.type = tensor->type, .tables = tensor->tables};
     uint32_t columns = arch_dim_value(model, line->columns), first = 0;
+    uint64_t before = is_stacked(binding, line) ? (uint64_t)expert * tensor_rows(binding, line) : 0;
 
     if (line->slice == SLICE_QKV)
         first = cut_qkv(binding, line, &part);
     if (line->slice == SLICE_GATE_UP)
         first = line->part * arch_dim_value(model, line->rows);
-    if (line->slice == SLICE_GATE_UP && has_flag(binding, line, WEIGHT_HF_INTERLEAVED)) {
+    if (has_flag(binding, line, WEIGHT_HF_INTERLEAVED)) {
         first = line->part;
         part.block_rows = 1;
         part.block_stride = 2;
     }
+    part.data = (const uint8_t *)tensor->data + before * dtype_bytes(tensor->type, columns);
     if (has_flag(binding, line, WEIGHT_HF_TRANSPOSED)) {
-        part.transposed = tensor_rows(model, line);
+        part.transposed = tensor_rows(binding, line);
         columns = 1;
     }
     if (has_flag(binding, line, WEIGHT_HF_PLUS_ONE))
         part.plus = 1.0f;
-    part.data = tensor->data;
-    if (part.tables)
-        part.first_row = first;
-    else
-        part.data = (const uint8_t *)tensor->data + first * dtype_bytes(tensor->type, columns);
+    if (part.tables) {
+        part.data = tensor->data;
+        part.first_row = (uint32_t)before + first;
+    } else {
+        part.data = (const uint8_t *)part.data + first * dtype_bytes(tensor->type, columns);
+    }
     return part;
 }
 
 /* What a line of the row wants of a tensor's shape: a vector stands in the file as one dimension,
- * whether it is a row or a column here; gains of each head's own are [heads][head_size]. */
+ * whether it is a row or a column here (but not a product's only row); gains of each head's own are [heads][head_size]. */
 static struct stored_tensor wanted_shape(const struct binding *binding,
                                          const struct arch_weight *line)
 {
     const struct model *model = binding->model;
-    uint32_t rows = tensor_rows(model, line), columns = arch_dim_value(model, line->columns);
+    uint32_t rows = tensor_rows(binding, line), columns = arch_dim_value(model, line->columns);
+    struct stored_tensor stacked = {.dimension_count = 3, .dimensions = {columns, rows}};
 
     if ((line->columns == DIM_QK_NORM || line->columns == DIM_QK_NORM_KV) &&
         model->qk_norm == QK_NORM_HEADS)
@@ -160,7 +176,17 @@ static struct stored_tensor wanted_shape(const struct binding *binding,
             .dimension_count = 2,
             .dimensions = {model->head_size, columns / model->head_size},
         };
-    if (line->rows == DIM_ONE || line->columns == DIM_ONE)
+    if (is_stacked(binding, line)) {
+        if (line->columns == DIM_ONE)
+            stacked = vector_of(rows);
+        else if (has_flag(binding, line, WEIGHT_HF_TRANSPOSED))
+            stacked = (struct stored_tensor){.dimension_count = 3, .dimensions = {rows, columns}};
+        if (line->columns == DIM_ONE)
+            stacked.dimension_count = 2;
+        stacked.dimensions[stacked.dimension_count - 1] = model->expert_count;
+        return stacked;
+    }
+    if ((line->rows == DIM_ONE && (line->flags & WEIGHT_FLOAT)) || line->columns == DIM_ONE)
         return vector_of((uint64_t)rows * columns);
     if (has_flag(binding, line, WEIGHT_HF_TRANSPOSED))
         return (struct stored_tensor){.dimension_count = 2, .dimensions = {rows, columns}};
@@ -236,6 +262,10 @@ static bool is_required(const struct binding *binding, const struct arch_weight 
 {
     if (binding->hf && weight == &binding->model->head)
         return true;
+    if (line->flags & WEIGHT_SHARED)
+        return binding->model->shared_width > 0;
+    if (line->flags & WEIGHT_Q_LATENT)
+        return binding->model->q_latent > 0;
     return !(line->flags & WEIGHT_OPTIONAL) || (line->flags & binding->features);
 }
 
@@ -277,8 +307,9 @@ static int gather_heads(struct binding *binding, const struct arch_weight *line,
 
 /* Binds one tensor to its part of a weight, unless an earlier line has done so. */
 static int bind_tensor(struct binding *binding, const struct arch_weight *line, uint32_t layer,
-                       struct weight *weight)
+                       uint32_t expert)
 {
+    struct weight *weight = arch_weight_at(line, binding->model, layer, expert);
     const char *format = binding->hf ? line->hf_name : line->name;
     const struct stored_tensor *tensor;
     char name[ARCH_NAME_BYTES];
@@ -290,7 +321,7 @@ static int bind_tensor(struct binding *binding, const struct arch_weight *line, 
         return 0;
     if (has_flag(binding, line, WEIGHT_HF_EACH_HEAD))
         return gather_heads(binding, line, layer, weight);
-    arch_weight_name(format, layer, 0, name);
+    arch_weight_name(format, layer, expert, name);
     tensor = find_tensor(binding, name);
     if (!tensor)
         return is_required(binding, line, weight) ? missing(binding, name) : 0;
@@ -301,7 +332,7 @@ static int bind_tensor(struct binding *binding, const struct arch_weight *line, 
     if (weight->part_count != line->part)
         return fault_set(binding->fault, E_CORRUPT, "%s: the tensor %s stands without its fellows",
                          path_of(binding), name);
-    arch_weight_add(line, binding->model, weight, cut(binding, line, tensor));
+    arch_weight_add(line, binding->model, weight, cut(binding, line, tensor, expert));
     note_bound(binding, tensor);
     return 0;
 }
@@ -311,13 +342,17 @@ static int bind_lines(struct binding *binding, bool per_layer, uint32_t layer)
 {
     for (uint32_t i = 0; i < binding->arch->weight_count; i++) {
         const struct arch_weight *line = &binding->arch->weights[i];
-        int r;
+        uint32_t count;
 
         if (((line->flags & WEIGHT_PER_LAYER) != 0) != per_layer)
             continue;
-        r = bind_tensor(binding, line, layer, arch_weight_at(line, binding->model, layer));
-        if (r < 0)
-            return r;
+        count = arch_weight_count(line, binding->model, layer);
+        for (uint32_t expert = 0; expert < count; expert++) {
+            int r = bind_tensor(binding, line, layer, expert);
+
+            if (r < 0)
+                return r;
+        }
     }
     return 0;
 }

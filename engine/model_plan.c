@@ -127,7 +127,27 @@ void *model_own(struct model *model, size_t bytes)
     return memory;
 }
 
-static const char *lacks(const struct layer *layer, const struct arch *arch)
+/* Files may keep experts in several forms, each of which is optional. */
+static const char *experts_lack(const struct layer *layer, const struct model *model)
+{
+    if (!layer->router.rows)
+        return "router";
+    for (uint32_t i = 0; i < model->expert_count; i++) {
+        const struct ffn *expert = &layer->experts[i];
+
+        if (expert->gate_up.part_count != (model->gated ? 2 : 1) || !expert->down.rows)
+            return "weights for some of its experts";
+        if (expert->gate_up_bias.rows && expert->gate_up_bias.rows != expert->gate_up.rows)
+            return "bias for one of gate and up of some expert";
+        if (expert->gate_up_bias.rows != layer->experts[0].gate_up_bias.rows ||
+            expert->down_bias.rows != layer->experts[0].down_bias.rows)
+            return "biases for some of its experts";
+    }
+    return NULL;
+}
+
+static const char *lacks(const struct layer *layer, const struct model *model,
+                         const struct arch *arch)
 {
     if (!layer->attention_norm.rows && !(arch->flags & ARCH_NO_PRE_NORM))
         return "norm before its attention";
@@ -139,7 +159,7 @@ static const char *lacks(const struct layer *layer, const struct arch *arch)
         return "bias for some of q, k and v";
     if (layer->ffn.gate_up_bias.rows && layer->ffn.gate_up_bias.rows != layer->ffn.gate_up.rows)
         return "bias for one of gate and up";
-    return NULL;
+    return layer->experts ? experts_lack(layer, model) : NULL;
 }
 
 int model_finish(struct model *model, const struct arch *arch, struct fault *fault)
@@ -154,7 +174,7 @@ int model_finish(struct model *model, const struct arch *arch, struct fault *fau
         }
         if (!layer->q_norm.rows && !layer->q_down.rows)
             model->qk_norm = QK_NORM_NONE;
-        what = lacks(layer, arch);
+        what = lacks(layer, model, arch);
         if (what)
             return fault_set(fault, E_CORRUPT, "layer %u has no %s", i, what);
     }

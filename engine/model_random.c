@@ -36,7 +36,7 @@ static struct random_weight choose(const struct arch_weight *line, const struct 
         return random_weight_make(name, centre, NORM_DEVIATION);
     if (weight == &model->embedding)
         deviation *= EMBEDDING_SHARE;
-    if (in && (weight == &in->attention_out || weight == &in->ffn.down))
+    if (in && (weight == &in->attention_out || arch_weight_is_down(line)))
         deviation /= sqrtf(2.0f * (float)model->layer_count);
     if (in && weight == &in->attention_out)
         deviation *= ATTENTION_SHARE;
@@ -65,25 +65,37 @@ static bool is_there(const struct hf_config *config, const struct arch_weight *l
         return !config->plan.tied;
     if (weight == &model->embedding_in || weight == &model->embedding_out)
         return model->embedding_width != model->width;
+    if (line->slice == SLICE_EXPERTS)
+        return true; /* of several forms the first one's */
+    if (line->flags & WEIGHT_SHARED)
+        return model->shared_width > 0;
+    if (line->flags & WEIGHT_Q_LATENT)
+        return model->q_latent > 0;
+    if ((line->flags & WEIGHT_PER_LAYER) && weight == &model->layers[layer].router_bias)
+        return !(line->flags & WEIGHT_OPTIONAL) || model->router == ROUTER_SIGMOID;
     if (!(line->flags & WEIGHT_OPTIONAL) || (line->flags & config->plan.features))
         return true;
     return is_norm(weight, model, layer);
 }
 
 static void add_weight(const struct hf_config *config, const struct arch_weight *line,
-                       struct model *model, uint32_t layer)
+                       struct model *model, uint32_t layer, uint32_t expert)
 {
-    struct weight *weight = arch_weight_at(line, model, layer);
+    struct weight *weight = arch_weight_at(line, model, layer, expert);
     struct weight_part part = {.type = config->type};
     char name[ARCH_NAME_BYTES];
     uint64_t parameters = model->parameters;
+    size_t used;
 
     if (!is_there(config, line, weight, model, layer))
         return;
     /* Parts of one tensor are told apart by the part's number. */
-    arch_weight_name(line->hf_name, layer, line->part, name);
-    if (line->slice != SLICE_WHOLE && strlen(name) + 2 < sizeof name)
-        memcpy(name + strlen(name), (char[]){'#', (char)('0' + line->part), '\0'}, 3);
+    arch_weight_name(line->hf_name, layer, expert, name);
+    used = strlen(name);
+    if (line->slice == SLICE_EXPERTS)
+        snprintf(name + used, sizeof name - used, "#%u.%u", line->part, expert);
+    else if (line->slice != SLICE_WHOLE)
+        snprintf(name + used, sizeof name - used, "#%u", line->part);
     part.random = choose(line, model, weight, layer, name);
     arch_weight_add(line, model, weight, part);
     model->weight_bytes += dtype_bytes(part.type, model->parameters - parameters);
@@ -95,10 +107,14 @@ static void add_weights(const struct hf_config *config, struct model *model)
 
     for (uint32_t i = 0; i < arch->weight_count; i++) {
         const struct arch_weight *line = &arch->weights[i];
-        uint32_t count = line->flags & WEIGHT_PER_LAYER ? model->layer_count : 1;
+        uint32_t layers = line->flags & WEIGHT_PER_LAYER ? model->layer_count : 1;
 
-        for (uint32_t layer = 0; layer < count; layer++)
-            add_weight(config, line, model, layer);
+        for (uint32_t layer = 0; layer < layers; layer++) {
+            uint32_t count = arch_weight_count(line, model, layer);
+
+            for (uint32_t expert = 0; expert < count; expert++)
+                add_weight(config, line, model, layer, expert);
+        }
     }
 }
 

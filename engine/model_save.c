@@ -59,9 +59,10 @@ struct save {
 
 /* --- what goes where ----------------------------------------------------------------------- */
 
-static void list_tensor(struct save *save, const struct arch_weight *line, uint32_t layer)
+static void list_tensor(struct save *save, const struct arch_weight *line, uint32_t layer,
+                        uint32_t expert)
 {
-    const struct weight *weight = arch_weight_at(line, save->model, layer);
+    const struct weight *weight = arch_weight_at(line, save->model, layer, expert);
     struct tensor *tensor = &save->tensors[save->tensor_count];
 
     if (!line->hf_name || weight->part_count <= line->part)
@@ -69,7 +70,7 @@ static void list_tensor(struct save *save, const struct arch_weight *line, uint3
     if (weight == &save->model->head &&
         weight_part_same(&weight->parts[0], &save->model->embedding.parts[0]))
         return; /* tied: the checkpoint has the embedding only */
-    arch_weight_name(line->hf_name, layer, 0, tensor->name);
+    arch_weight_name(line->hf_name, layer, expert, tensor->name);
     tensor->part = weight->parts[line->part];
     tensor->columns = weight->columns;
     tensor->vector = line->rows == DIM_ONE || line->columns == DIM_ONE;
@@ -86,13 +87,27 @@ static int check_layout(const struct save *save, const struct arch *arch)
     for (uint32_t i = 0; i < arch->weight_count; i++) {
         const struct arch_weight *line = &arch->weights[i];
 
-        if (line->hf_name && (line->slice != SLICE_WHOLE || (line->flags & laid_out)))
+        bool whole = line->slice == SLICE_WHOLE || (line->slice == SLICE_EXPERTS && line->hf_name &&
+                                                    arch_name_has_inner(line->hf_name));
+
+        if (line->hf_name && (!whole || (line->flags & laid_out)))
             return fault_set(save->fault, E_UNSUPPORTED,
                              "checkpoints of the architecture %s are not written yet: they keep "
                              "%s in a form of their own",
                              arch->name, line->hf_name);
     }
     return 0;
+}
+
+/* At most so many. */
+static size_t count_tensors(const struct model *model, const struct arch *arch)
+{
+    size_t count = 0;
+
+    for (uint32_t layer = 0; layer < model->layer_count; layer++)
+        for (uint32_t i = 0; i < arch->weight_count; i++)
+            count += arch_weight_count(&arch->weights[i], model, layer);
+    return count;
 }
 
 static int list_tensors(struct save *save, uint64_t file_bytes_max)
@@ -106,14 +121,18 @@ static int list_tensors(struct save *save, uint64_t file_bytes_max)
         r = check_layout(save, arch);
     if (r < 0)
         return r;
-    save->tensors =
-        calloc((size_t)arch->weight_count * save->model->layer_count, sizeof *save->tensors);
+    save->tensors = calloc(count_tensors(save->model, arch), sizeof *save->tensors);
     if (!save->tensors)
         return fault_set(save->fault, E_MEMORY, "out of memory for the list of tensors");
     for (uint32_t layer = 0; layer < save->model->layer_count; layer++) {
         for (uint32_t i = 0; i < arch->weight_count; i++) {
-            if (layer == 0 || arch->weights[i].flags & WEIGHT_PER_LAYER)
-                list_tensor(save, &arch->weights[i], layer);
+            const struct arch_weight *line = &arch->weights[i];
+            uint32_t count = arch_weight_count(line, save->model, layer);
+
+            if (layer > 0 && !(line->flags & WEIGHT_PER_LAYER))
+                continue;
+            for (uint32_t expert = 0; expert < count; expert++)
+                list_tensor(save, line, layer, expert);
         }
     }
     for (uint32_t i = 0; i < save->tensor_count; i++) {

@@ -88,7 +88,7 @@ static void set_shape(const struct making *making, const struct arch_weight *lin
 static void add_line(struct making *making, const struct arch_weight *line, uint32_t layer)
 {
     struct quantize_list *list = making->list;
-    struct weight *weight = arch_weight_at(line, making->model, layer);
+    struct weight *weight = arch_weight_at(line, making->model, layer, 0);
     const struct weight_part *part = &weight->parts[line->part];
     struct quantize_tensor *tensor = list->count ? &list->tensors[list->count - 1] : NULL;
     char *name = list->names[list->count];
@@ -120,10 +120,11 @@ static int list_tensors(struct making *making)
     struct quantize_list *list = making->list;
     size_t room = (size_t)making->arch->weight_count * making->model->layer_count + NAMES_MORE;
 
-    if (making->model->expert_count > 0)
-        return fault_set(making->fault, E_UNSUPPORTED,
-                         "%s: mixtures of experts are not written as GGUF yet",
-                         checkpoint_path(making->checkpoint));
+    if (making->model->expert_count > 0 || making->model->attention != ATTENTION_HEADS)
+        return fault_set(making->fault, E_UNSUPPORTED, "%s: %s not written as GGUF yet",
+                         checkpoint_path(making->checkpoint),
+                         making->model->expert_count > 0 ? "mixtures of experts are"
+                                                         : "latent attention is");
     list->tensors = calloc(room, sizeof *list->tensors);
     list->names = calloc(room, sizeof *list->names);
     if (!list->tensors || !list->names)

@@ -113,13 +113,17 @@ static void read_weights(struct model *model)
                    NULL) == 0);
     for (uint32_t i = 0; i < arch->weight_count; i++) {
         const struct arch_weight *line = &arch->weights[i];
-        uint32_t count = line->flags & WEIGHT_PER_LAYER ? model->layer_count : 1;
+        uint32_t layers = line->flags & WEIGHT_PER_LAYER ? model->layer_count : 1;
 
-        for (uint32_t layer = 0; layer < count; layer++) {
-            const struct weight *weight = arch_weight_at(line, model, layer);
+        for (uint32_t layer = 0; layer < layers; layer++) {
+            uint32_t count = arch_weight_count(line, model, layer);
 
-            for (uint32_t part = 0; part < weight->part_count; part++)
-                read_part(&weight->parts[part], weight->columns);
+            for (uint32_t expert = 0; expert < count; expert++) {
+                const struct weight *weight = arch_weight_at(line, model, layer, expert);
+
+                for (uint32_t part = 0; part < weight->part_count; part++)
+                    read_part(&weight->parts[part], weight->columns);
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-/* Protects the walk over the layers: the operations in their order, once a layer, and nothing at
- * all for a step without tokens or after a backend that fails. */
+/* Protects the walk over the layers: the operations in their order, once a layer, a mixture where
+ * there are experts, and nothing at all for a step without tokens or after a backend that fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,6 +60,12 @@ static void mlp(struct backend *backend, uint32_t layer)
     note(backend, (char)('0' + layer));
 }
 
+static void mixture(struct backend *backend, uint32_t layer)
+{
+    note(backend, 'x');
+    note(backend, (char)('0' + layer));
+}
+
 static void head(struct backend *backend)
 {
     note(backend, 'h');
@@ -81,6 +87,7 @@ static const struct backend_ops ops = {
     .attention = attention,
     .attention_out = attention_out,
     .mlp = mlp,
+    .mixture = mixture,
     .head = head,
     .sample = sample,
 };
@@ -88,19 +95,23 @@ static const struct backend_ops ops = {
 static void walks_every_layer_in_order(void **state)
 {
     struct backend backend = {0};
-    struct model model = {.layer_count = 2};
+    struct layer layers[3] = {{0}};
+    struct ffn expert;
+    struct model model = {.layer_count = 3, .layers = layers};
     struct work work = {.token_count = 1};
     struct step step = {0};
 
     (void)state;
+    layers[1].experts = &expert;
     assert_int_equal(forward(&ops, &backend, &model, &work, NULL, &step), 0);
-    assert_string_equal(backend.calls, "bei0a0o0m0i1a1o1m1hs");
+    assert_string_equal(backend.calls, "bei0a0o0m0i1a1o1x1i2a2o2m2hs");
 }
 
 static void computes_nothing_without_tokens(void **state)
 {
     struct backend backend = {0};
-    struct model model = {.layer_count = 2};
+    struct layer layers[2] = {{0}};
+    struct model model = {.layer_count = 2, .layers = layers};
     struct work work = {0};
     struct step step = {0};
 
@@ -112,7 +123,8 @@ static void computes_nothing_without_tokens(void **state)
 static void stops_where_the_backend_fails(void **state)
 {
     struct backend backend = {.begin_result = E_DEVICE};
-    struct model model = {.layer_count = 2};
+    struct layer layers[2] = {{0}};
+    struct model model = {.layer_count = 2, .layers = layers};
     struct work work = {.token_count = 1};
     struct step step = {0};
 
