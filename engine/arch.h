@@ -10,11 +10,11 @@
  *     {name in GGUF, name in Transformers' files, which weight, which part, rows, columns, flags,
  *      slice}
  *
- * The weight is an offset into struct model, struct layer, or (SLICE_EXPERTS) into the struct ffn of
- * each expert. Lines of the dense feed-forward part are those of layers without experts. Parts stack: q, k and v are parts 0, 1
- * and 2 of one product, in this order. Where files keep them in one tensor, several lines have its
- * name, and `slice` says which of the tensor's rows are whose. A name is NULL where that kind of
- * file has no such tensor.
+ * The weight is an offset into struct model, struct layer, or (SLICE_EXPERTS) the struct ffn of
+ * each expert. Lines of the dense feed-forward part are those of layers without experts.
+ * Parts stack: q, k and v are parts 0, 1 and 2 of one product, in this order. Where files keep
+ * them in one tensor, several lines have its name, and `slice` says which of the tensor's rows are
+ * whose. A name is NULL where that kind of file has no such tensor.
  * What only some models of a family have is optional; lines are tried in their order, and the first
  * whose tensor is there fills its part, so that one part may have several names.
  *

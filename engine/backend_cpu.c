@@ -78,20 +78,31 @@ static size_t to_groups(size_t rows)
 
 static struct kv_shape kv_shape_of(const struct backend *b, const struct model *m)
 {
+    bool latent = m->attention == ATTENTION_LATENT;
+    uint32_t value_size = latent ? m->kv_latent : m->value_size;
+
     return (struct kv_shape){.kv_heads = m->kv_heads,
-                             .head_size = m->head_size,
-                             .head_padded = (m->head_size + LANES - 1) / LANES * LANES,
+                             .head_size = latent ? m->kv_latent + m->ropes[0].size : m->head_size,
+                             .value_size = value_size,
+                             .value_padded = (value_size + LANES - 1) / LANES * LANES,
                              .f32 = b->precision == PRECISION_F32};
 }
 
 static struct cpu_strides strides_of(const struct model *m)
 {
-    size_t q = (size_t)m->heads * m->head_size, kv = (size_t)m->kv_heads * m->head_size;
+    bool latent = m->attention == ATTENTION_LATENT;
+    size_t q = (size_t)m->heads * m->head_size;
+    size_t kv = latent ? 0 : (size_t)m->kv_heads * m->head_size;
+    size_t key = latent ? m->kv_latent + m->ropes[0].size : 0;
 
     return (struct cpu_strides){
         .width = padded_to_blocks(m->width),
         .qkv = padded_to_blocks(to_groups(q) + 2 * to_groups(kv)),
-        .attention = padded_to_blocks(q),
+        .attention = padded_to_blocks((size_t)m->heads * m->value_size),
+        .latent = padded_to_blocks(m->q_latent),
+        .kv_down = padded_to_blocks(key),
+        .absorbed = padded_to_blocks(m->heads * key),
+        .summed = latent ? padded_to_blocks((size_t)m->heads * m->kv_latent) : 0,
         .ffn = padded_to_blocks(larger(m->ffn_width, m->shared_width)),
         .narrow = m->embedding_width == m->width ? 0 : padded_to_blocks(m->embedding_width),
         .logits = to_groups(m->vocabulary) + GROUP_ROWS,
@@ -101,7 +112,8 @@ static struct cpu_strides strides_of(const struct model *m)
 /* The longest row that goes into a product, but for down's. */
 static size_t input_width(const struct cpu_strides *strides)
 {
-    return larger(larger(strides->width, strides->attention), strides->narrow);
+    return larger(larger(strides->width, strides->attention),
+                  larger(strides->narrow, strides->latent));
 }
 
 static struct activations place_activations(struct carve *carve, size_t rows, size_t columns,
@@ -129,19 +141,23 @@ static struct cpu_seat place_seat(const struct backend *b, struct carve *carve,
 {
     size_t tokens = (size_t)limits->batch.prefill_tokens + limits->batch.rows;
     size_t input = input_width(strides);
-    size_t padded = kv_shape_of(b, m).head_padded;
+    struct kv_shape shape = kv_shape_of(b, m);
+    size_t head = padded_to_blocks(larger(m->head_size, shape.head_size));
     size_t tile = larger(CPU_TILE_FLOATS, 2 * BLOCK_COLUMNS * tokens);
     struct cpu_seat seat = {
         .own = place_activations(carve, OWN_ROWS, input, b->precision),
-        .row = carve_take(carve, larger(input, padded_to_blocks(m->head_size)), sizeof(float)),
+        .head = place_activations(carve, strides->kv_down ? TILE_ROWS : 0, head, b->precision),
+        .row = carve_take(carve, larger(input, head), sizeof(float)),
         .tile = carve_take(carve, tile, sizeof(float)),
         .kernel =
             {
                 .raw = carve_take(carve, RAW_BLOCKS * BLOCK_COLUMNS * GROUP_ROWS, sizeof(float)),
-                .queries = carve_take(carve, padded * ATTEND_ROWS_MAX, sizeof(float)),
+                .queries =
+                    carve_take(carve, (size_t)shape.head_size * ATTEND_ROWS_MAX, sizeof(float)),
                 .scores =
                     carve_take(carve, ATTEND_ROWS_MAX * (ATTEND_CHUNK + LANES), sizeof(float)),
-                .sums = carve_take(carve, padded * ATTEND_ROWS_MAX, sizeof(float)),
+                .sums =
+                    carve_take(carve, (size_t)shape.value_padded * ATTEND_ROWS_MAX, sizeof(float)),
             },
         .sampler = host_sampler_place(carve, m->vocabulary, limits),
     };
@@ -188,6 +204,10 @@ static void place(struct backend *b, struct carve *carve, const struct model *m,
     b->x = carve_take(carve, tokens * strides.width, sizeof(float));
     b->qkv = carve_take(carve, tokens * strides.qkv, sizeof(float));
     b->attention = carve_take(carve, tokens * strides.attention, sizeof(float));
+    b->latent = carve_take(carve, tokens * strides.latent, sizeof(float));
+    b->kv_down = carve_take(carve, tokens * strides.kv_down, sizeof(float));
+    b->absorbed = carve_take(carve, tokens * strides.absorbed, sizeof(float));
+    b->summed = carve_take(carve, tokens * strides.summed, sizeof(float));
     if (cpu_defers_branches(m))
         b->branch = carve_take(carve, tokens * strides.width, sizeof(float));
     b->narrow = carve_take(carve, larger(tokens, HEAD_ROWS) * strides.narrow, sizeof(float));
@@ -218,8 +238,10 @@ static int check_model(const struct model *m, struct fault *fault)
 {
     const char *what = NULL;
 
-    if (m->attention != ATTENTION_HEADS || m->value_size != m->head_size)
-        what = "latent attention";
+    if (m->attention == ATTENTION_LATENT && !m->layers[0].kv_up.parts[0].data)
+        what = "random weights for latent attention";
+    if (m->attention == ATTENTION_HEADS && m->value_size != m->head_size)
+        what = "values of another size than keys";
     if (!what)
         return 0;
     return fault_set(fault, E_UNSUPPORTED,

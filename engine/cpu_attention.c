@@ -1,9 +1,10 @@
-/* cpu_attention.c -- a layer's attention on the CPU: three runs of the pool. See cpu_step.c. */
+/* cpu_attention.c -- a layer's attention on the CPU: three runs of the pool. See cpu_step.c; what
+ * latent attention does otherwise is in cpu_latent.c. */
 #include <string.h>
 
 #include "engine/cpu_product.h"
 
-static uint8_t *layer_pages(const struct backend *b)
+uint8_t *cpu_layer_pages(const struct backend *b)
 {
     size_t page_bytes = b->kv_shape.kv_heads * kv_block_bytes(&b->kv_shape);
 
@@ -15,9 +16,8 @@ static uint32_t up_to_groups(uint32_t rows)
     return (rows + GROUP_ROWS - 1) / GROUP_ROWS * GROUP_ROWS;
 }
 
-/* `count` values in place, which need not be aligned or padded. */
-static void norm_values(const struct backend *b, const struct pool_seat *seat, const float *gain,
-                        uint32_t count, float *values)
+void cpu_norm_values(const struct backend *b, const struct pool_seat *seat, const float *gain,
+                     uint32_t count, float *values)
 {
     const struct cpu_norm norm = {.gain = gain};
     float *row = b->seats[seat->index].row;
@@ -35,14 +35,13 @@ static void finish_head(const struct backend *b, const struct pool_seat *seat, f
     uint32_t size = b->model->head_size;
 
     if (norm && b->model->qk_norm == QK_NORM_HEAD)
-        norm_values(b, seat, norm, size, values);
+        cpu_norm_values(b, seat, norm, size, values);
     if (norm && b->model->qk_norm == QK_NORM_HEADS)
-        norm_values(b, seat, norm + head * size, size, values);
+        cpu_norm_values(b, seat, norm + head * size, size, values);
     b->kernels->rotate(values, size, rotary, scale);
 }
 
-/* The tables of a token for the layer's rope. */
-static struct rotary rotary_of(const struct backend *b, uint32_t token)
+struct rotary cpu_rotary(const struct backend *b, uint32_t token)
 {
     const struct model *m = b->model;
     uint32_t rope = m->layers[b->layer_index].rope, size = m->ropes[0].size;
@@ -65,7 +64,7 @@ static void finish_token(const struct backend *b, const struct pool_seat *seat, 
     float *q = cpu_row(b->qkv, b->strides.qkv, token);
     float *k = q + up_to_groups(m->heads * m->head_size);
     float *v = k + up_to_groups(m->kv_heads * m->head_size);
-    struct rotary rotary = rotary_of(b, token);
+    struct rotary rotary = cpu_rotary(b, token);
     const struct work_segment *segment = cpu_segment(b->work, token);
     uint32_t position = b->work->positions[token];
     size_t page = segment->pages[position / PAGE_TOKENS];
@@ -80,7 +79,7 @@ static void finish_token(const struct backend *b, const struct pool_seat *seat, 
             continue;
         }
         finish_head(b, seat, k + kv_head * m->head_size, b->layer->k_norm, kv_head, &rotary, 1);
-        block = layer_pages(b) + (page * m->kv_heads + kv_head) * kv_block_bytes(&b->kv_shape);
+        block = cpu_layer_pages(b) + (page * m->kv_heads + kv_head) * kv_block_bytes(&b->kv_shape);
         b->kernels->kv_write(&b->kv_shape, block, position % PAGE_TOKENS,
                              k + kv_head * m->head_size, v + kv_head * m->head_size);
     }
@@ -95,10 +94,15 @@ static void norm_wide(const struct backend *b, const struct pool_seat *seat)
     for (uint32_t token = seat->index; token < b->work->token_count; token += seat->count) {
         float *q = cpu_row(b->qkv, b->strides.qkv, token);
 
-        norm_values(b, seat, b->layer->q_norm, q_width, q);
-        norm_values(b, seat, b->layer->k_norm, k_width, q + up_to_groups(q_width));
+        cpu_norm_values(b, seat, b->layer->q_norm, q_width, q);
+        cpu_norm_values(b, seat, b->layer->k_norm, k_width, q + up_to_groups(q_width));
     }
     pool_barrier(seat);
+}
+
+static void latent_in_share(void *data, const struct pool_seat *seat)
+{
+    cpu_latent_in(data, seat);
 }
 
 static void attention_in_share(void *data, const struct pool_seat *seat)
@@ -152,7 +156,7 @@ static void attend_rows(const struct backend *b, const struct pool_seat *seat,
     uint64_t rows = (uint64_t)segment->token_count * group; /* of one KV head */
     struct attend attend = {
         .shape = &b->kv_shape,
-        .pages = layer_pages(b),
+        .pages = cpu_layer_pages(b),
         .page_table = segment->pages,
         .group = group,
         .position = segment->position,
@@ -166,6 +170,12 @@ static void attend_rows(const struct backend *b, const struct pool_seat *seat,
         .sinks = b->layer->sinks,
     };
 
+    if (m->attention == ATTENTION_LATENT) {
+        attend.queries = cpu_row(b->absorbed, b->strides.absorbed, segment->first_token);
+        attend.query_stride = b->strides.absorbed;
+        attend.out = cpu_row(b->summed, b->strides.summed, segment->first_token);
+        attend.out_stride = b->strides.summed;
+    }
     while (first < end) {
         uint64_t row = first % rows, count = rows - row;
 
@@ -209,17 +219,21 @@ static void attention_out_share(void *data, const struct pool_seat *seat)
     struct cpu_source source = {.rows = b->attention,
                                 .stride = b->strides.attention,
                                 .row_count = b->work->token_count,
-                                .columns = b->model->heads * b->model->head_size,
+                                .columns = b->model->heads * b->model->value_size,
                                 .forms = cpu_forms(b, &b->layer->out, b->work->token_count)};
-    struct activations x = cpu_prepare(b, seat, &source);
+    struct activations x;
 
+    if (b->model->attention == ATTENTION_LATENT)
+        cpu_latent_out(b, seat);
+    x = cpu_prepare(b, seat, &source);
     cpu_add_branch(b, seat, 0, &b->layer->out, &x, &b->layer->post_attention_norm,
                    &b->layer->attention_norm);
 }
 
 void cpu_attention_in(struct backend *b, uint32_t layer)
 {
-    cpu_run_layer(b, layer, attention_in_share);
+    cpu_run_layer(b, layer,
+                  b->model->attention == ATTENTION_LATENT ? latent_in_share : attention_in_share);
 }
 
 void cpu_attention(struct backend *b, uint32_t layer)

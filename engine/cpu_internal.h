@@ -49,8 +49,8 @@ struct cpu_norm {
 };
 
 /* A feed-forward network. Gate and up for the same 32 outputs lie together: two groups of gate, two
- * of up. When their formats allow it they are one matrix (up.groups == 0), else two. Without a gate,
- * up alone is `gate`. */
+ * of up. When their formats allow it they are one matrix (up.groups == 0), else two. Without a
+ * gate, up alone is `gate`. */
 struct cpu_ffn {
     uint32_t width; /* of the hidden layer */
     struct packed gate;
@@ -59,8 +59,20 @@ struct cpu_ffn {
     struct cpu_matrix down;
 };
 
+/* Latent attention's; see cpu_latent.c. */
+struct cpu_latent {
+    struct cpu_matrix q_down; /* part_count 0: none */
+    struct cpu_norm q_norm;
+    struct cpu_matrix q_up;
+    struct cpu_matrix kv_down;
+    struct cpu_norm kv_norm;
+    struct packed *keys;   /* [heads]: [kv_latent][head_size - rope size], kv_up's turned round */
+    struct packed *values; /* [heads]: [value_size][kv_latent] */
+};
+
 struct cpu_layer {
-    struct cpu_matrix qkv;
+    struct cpu_matrix qkv; /* part_count 0: latent attention */
+    struct cpu_latent latent;
     struct cpu_matrix out;
     struct cpu_ffn ffn;
     /* A mixture, instead of ffn. */
@@ -81,7 +93,8 @@ struct cpu_layer {
 struct cpu_weights {
     struct region region;
     struct cpu_layer *layers;
-    struct cpu_ffn *experts; /* of all layers */
+    struct cpu_ffn *experts;   /* of all layers */
+    struct packed *head_parts; /* of all layers: latent attention's keys, then values */
     uint32_t layer_count;
     struct cpu_matrix head;
     struct packed embedding; /* rows to look up: the head's memory where the two are tied */
@@ -99,9 +112,10 @@ void cpu_weights_fini(struct cpu_weights *weights);
 
 /* Scratch of one thread. */
 struct cpu_seat {
-    struct activations own; /* OWN_ROWS rows */
-    float *row;             /* one normalised row */
-    float *tile;            /* gate and up outputs */
+    struct activations own;  /* OWN_ROWS rows */
+    struct activations head; /* TILE_ROWS rows of one head: latent attention's */
+    float *row;              /* one normalised row */
+    float *tile;             /* gate and up outputs */
     struct kernel_scratch kernel;
     struct host_sampler sampler;
 };
@@ -116,7 +130,11 @@ struct cpu_best {
 struct cpu_strides {
     size_t width;
     size_t qkv;
-    size_t attention; /* heads x head_size */
+    size_t attention; /* heads x value_size */
+    size_t latent;    /* q_down's outputs; 0: none */
+    size_t kv_down;   /* 0: no latent attention */
+    size_t absorbed;  /* heads x (kv_latent + rope size) */
+    size_t summed;    /* heads x kv_latent */
     size_t ffn;
     size_t narrow; /* embedding_width, where that is not the width; else 0 */
     size_t logits; /* padded by a line more: rows do not meet in the cache */
@@ -171,6 +189,10 @@ struct backend {
     float *x;                 /* [tokens][width]: the residual stream */
     float *qkv;               /* [tokens][qkv] */
     float *attention;         /* [tokens][attention] */
+    float *latent;            /* [tokens][latent] */
+    float *kv_down;           /* [tokens][kv_down] */
+    float *absorbed;          /* [tokens][absorbed]: queries as the latent's keys want them */
+    float *summed;            /* [tokens][summed]: what attention gives, in latents */
     float *branch; /* [tokens][width]: what a branch adds, where it is not added at once */
     float *narrow; /* [tokens or HEAD_ROWS][narrow] */
     float *rotary; /* [tokens][ropes][2][rope size]: cosines, sines */

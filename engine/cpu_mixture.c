@@ -1,8 +1,8 @@
 /* cpu_mixture.c -- a layer's mixture of experts on the CPU: one run of the pool.
  *
- *     norm, inputs of router and shared expert | router, shared expert's gate | each token's experts
- *     | rows sorted by expert | inputs of the experts | gate and up, activation, inputs of down
- *     | down | each token's sum onto x
+ *     norm, inputs of router and shared expert | router, shared expert's gate
+ *     | each token's experts | rows sorted by expert | inputs of the experts
+ *     | gate and up, activation, inputs of down | down | each token's sum onto x
  *
  * "|" is a barrier. Each chosen expert, and the shared one, is a job: its tokens' rows go through
  * its products together, and experts that nobody chose are not read. All jobs' blocks are one piece

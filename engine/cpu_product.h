@@ -63,6 +63,19 @@ void cpu_ffn_forms(const struct backend *b, struct cpu_ffn_job *job, uint32_t ro
 void cpu_hidden_share(struct backend *b, const struct pool_seat *seat, struct pool_work *work,
                       const struct cpu_ffn_job *jobs, uint32_t count);
 
+/* Where the layer's pages begin. */
+uint8_t *cpu_layer_pages(const struct backend *b);
+/* The tables of a token for the layer's rope. */
+struct rotary cpu_rotary(const struct backend *b, uint32_t token);
+/* `count` values normed in place, which need not be aligned or padded. */
+void cpu_norm_values(const struct backend *b, const struct pool_seat *seat, const float *gain,
+                     uint32_t count, float *values);
+
+/* Latent attention: from x to the queries and the pages, and from what attention gives to its
+ * output product's inputs (cpu_latent.c). */
+void cpu_latent_in(struct backend *b, const struct pool_seat *seat);
+void cpu_latent_out(struct backend *b, const struct pool_seat *seat);
+
 /* A run of the pool for which all that can be taken is there. */
 void cpu_run(struct backend *b, pool_function function);
 /* The same for one layer, which b->layer is meanwhile. */

@@ -99,7 +99,8 @@ static void pack_share(void *data, const struct pool_seat *seat)
             g / packing->together * packing->together * packing->step + g % packing->together;
         uint8_t *to = packing->to + slot * packing->packed->group_bytes;
 
-        if (weight_part_plain(packing->part) || packing->part->tables)
+        if (weight_part_plain(packing->part) ||
+            (packing->part->tables && packing->part->transposed == 0))
             packed_group(packing->packed, packing->part->data, (uint32_t)g, to);
         else
             pack_read(packing, (uint32_t)g, seat->index, to);
@@ -155,6 +156,8 @@ static struct packed shape_of(const struct weight_part *part, uint32_t columns)
 {
     struct packed packed;
 
+    if (part->tables && part->transposed > 0)
+        return packed_shape(DT_F32, part->rows, columns);
     if (!part->tables)
         return packed_shape(part->type, part->rows, columns);
     packed = packed_shape_tables(part->tables, part->rows, columns);
@@ -334,6 +337,60 @@ static struct packed place_rows(struct loader *loader, const struct weight *weig
     return rows;
 }
 
+/* Rows first ... of a part as a part of its own; turned: [columns][rows] instead. */
+static struct weight_part rows_of(const struct weight_part *part, uint32_t columns, uint32_t first,
+                                  uint32_t rows, bool turned)
+{
+    struct weight_part slice = *part;
+
+    slice.rows = turned ? columns : rows;
+    slice.transposed = turned ? columns : 0;
+    if (part->tables)
+        slice.first_row += first;
+    else
+        slice.data = (const uint8_t *)part->data + first * dtype_bytes(part->type, columns);
+    return slice;
+}
+
+/* What the heads have of kv_up: each its keys' rows, turned round, and its values'. */
+static void place_heads(struct loader *loader, const struct model *model,
+                        const struct weight *kv_up, struct packed *keys, struct packed *values)
+{
+    uint32_t plain = model->head_size - model->ropes[0].size;
+    uint32_t each = plain + model->value_size;
+
+    for (uint32_t i = 0; i < model->heads; i++) {
+        struct weight_part key = rows_of(&kv_up->parts[0], kv_up->columns, i * each, plain, true);
+        struct weight_part value =
+            rows_of(&kv_up->parts[0], kv_up->columns, i * each + plain, model->value_size, false);
+        struct packed key_packed = place_part(loader, &key, plain);
+        struct packed value_packed = place_part(loader, &value, kv_up->columns);
+
+        if (keys) {
+            keys[i] = key_packed;
+            values[i] = value_packed;
+        }
+    }
+}
+
+static void place_latent(struct loader *loader, const struct model *model, uint32_t index,
+                         struct cpu_latent *to)
+{
+    const struct layer *from = &model->layers[index];
+    struct packed *parts = loader->weights->head_parts;
+
+    if (parts) {
+        to->keys = parts + (size_t)2 * index * model->heads;
+        to->values = to->keys + model->heads;
+    }
+    to->q_down = place_matrix(loader, &from->q_down, NULL);
+    to->q_norm = place_norm(loader, &from->q_down_norm, NULL);
+    to->q_up = place_matrix(loader, &from->q_up, NULL);
+    to->kv_down = place_matrix(loader, &from->kv_down, NULL);
+    to->kv_norm = place_norm(loader, &from->kv_down_norm, NULL);
+    place_heads(loader, model, &from->kv_up, to->keys, to->values);
+}
+
 static void place_layer(struct loader *loader, const struct model *model, uint32_t index,
                         struct cpu_layer *to)
 {
@@ -342,6 +399,8 @@ static void place_layer(struct loader *loader, const struct model *model, uint32
 
     *to = (struct cpu_layer){0};
     to->attention_norm = place_norm(loader, &from->attention_norm, &from->attention_norm_bias);
+    if (model->attention == ATTENTION_LATENT)
+        place_latent(loader, model, index, &to->latent);
     to->qkv = place_matrix(loader, &from->qkv, &from->qkv_bias);
     to->q_norm = place_vector(loader, &from->q_norm, 1);
     to->k_norm = place_vector(loader, &from->k_norm, 1);
@@ -398,9 +457,15 @@ uint64_t cpu_weights_bytes(const struct model *model)
 /* Room for rows that do not lie in a file as they are needed. */
 static int open_rows(struct loader *loader, const struct model *model, struct fault *fault)
 {
-    const uint32_t columns[] = {model->width,        model->heads * model->head_size,
-                                model->ffn_width,    model->embedding_width,
-                                model->expert_width, model->shared_width};
+    const uint32_t columns[] = {model->width,
+                                model->heads * model->head_size,
+                                model->ffn_width,
+                                model->embedding_width,
+                                model->heads * model->value_size,
+                                model->q_latent,
+                                model->kv_latent,
+                                model->expert_width,
+                                model->shared_width};
     size_t bytes;
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
@@ -410,6 +475,23 @@ static int open_rows(struct loader *loader, const struct model *model, struct fa
     }
     return region_open(&loader->rows, pool_threads(loader->pool) * loader->rows_bytes,
                        "rows of weights", fault);
+}
+
+static int open_layers(struct cpu_weights *weights, const struct model *model)
+{
+    size_t layers = model->layer_count, experts = layers * model->expert_count;
+    size_t parts = model->attention == ATTENTION_LATENT ? 2 * layers * model->heads : 0;
+
+    weights->layer_count = model->layer_count;
+    weights->layers = calloc(layers, sizeof *weights->layers);
+    if (experts > 0)
+        weights->experts = calloc(experts, sizeof *weights->experts);
+    if (parts > 0)
+        weights->head_parts = calloc(parts, sizeof *weights->head_parts);
+    if (!weights->layers || (experts > 0 && !weights->experts) ||
+        (parts > 0 && !weights->head_parts))
+        return E_MEMORY;
+    return 0;
 }
 
 int cpu_weights_load(struct cpu_weights *weights, const struct model *model, struct pool *pool,
@@ -424,13 +506,8 @@ int cpu_weights_load(struct cpu_weights *weights, const struct model *model, str
     uint64_t bytes;
     int r;
 
-    weights->layers = calloc(model->layer_count, sizeof *weights->layers);
-    if (model->expert_count > 0)
-        weights->experts =
-            calloc((size_t)model->layer_count * model->expert_count, sizeof *weights->experts);
-    if (!weights->layers || (model->expert_count > 0 && !weights->experts))
+    if (open_layers(weights, model) < 0)
         return fault_set(fault, E_MEMORY, "out of memory for %u layers", model->layer_count);
-    weights->layer_count = model->layer_count;
     bytes = count_bytes(model, &list);
     loader.prefetch = weight_prefetch_open(&list);
     r = region_open(&weights->region, bytes, "weights", fault);
@@ -455,5 +532,6 @@ void cpu_weights_fini(struct cpu_weights *weights)
     region_close(&weights->region);
     free(weights->layers);
     free(weights->experts);
+    free(weights->head_parts);
     *weights = (struct cpu_weights){0};
 }

@@ -162,7 +162,8 @@ static struct weight_part cut(const struct binding *binding, const struct arch_w
 }
 
 /* What a line of the row wants of a tensor's shape: a vector stands in the file as one dimension,
- * whether it is a row or a column here (but not a product's only row); gains of each head's own are [heads][head_size]. */
+ * whether it is a row or a column here (but not a product's only row); gains of each head's own are
+ * [heads][head_size]. */
 static struct stored_tensor wanted_shape(const struct binding *binding,
                                          const struct arch_weight *line)
 {

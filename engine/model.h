@@ -37,7 +37,8 @@ enum {
  *
  * A part that is cut out of a larger tensor begins at `data` and may lie scattered there: row r is
  * the tensor's row (r / block_rows) block_stride + r % block_rows. A transposed tensor has
- * `transposed` elements from column to column, and its rows are neighbours. */
+ * `transposed` elements from column to column, and its rows are neighbours; with tables its
+ * column c is their row first_row + c. */
 struct weight_part {
     enum dtype type;
     uint32_t rows;

@@ -95,11 +95,13 @@ static void gather(const struct weight_part *part, uint32_t columns, uint32_t ro
 
     if (part->block_rows > 0)
         at = (uint64_t)(row / part->block_rows) * part->block_stride + row % part->block_rows;
-    if (part->tables)
+    if (part->tables && part->transposed == 0)
         dequant_tables(part->tables, part->first_row + (uint32_t)at, first, count, to);
-    else if (part->transposed == 0)
+    for (uint32_t i = 0; i < count && part->tables && part->transposed > 0; i++)
+        dequant_tables(part->tables, part->first_row + first + i, (uint32_t)at, 1, to + i);
+    if (!part->tables && part->transposed == 0)
         dequant_row(part->type, from + (at * columns + first) * element, count, to);
-    for (uint32_t i = 0; i < count && part->transposed > 0; i++)
+    for (uint32_t i = 0; i < count && !part->tables && part->transposed > 0; i++)
         dequant_row(part->type, from + (at + (uint64_t)(first + i) * part->transposed) * element, 1,
                     to + i);
     for (uint32_t i = 0; i < count && part->plus != 0; i++)

@@ -197,14 +197,14 @@ INLINE void sum_vectors(const struct attend_state *s, uint32_t chunk, uint32_t t
 {
     const struct kv_shape *shape = s->attend->shape;
     const float *weights = s->scratch->scores + row * SCORES_STRIDE;
-    float *at = s->scratch->sums + row * shape->head_padded + d;
+    float *at = s->scratch->sums + row * shape->value_padded + d;
     floats16 sums[ATTEND_ROWS_MAX][VECTORS_MAX];
 
     UNROLL
     for (uint32_t r = 0; r < rows; r++) {
         UNROLL
         for (uint32_t v = 0; v < vectors; v++)
-            sums[r][v] = lanes_mul(lanes_load(at + r * shape->head_padded + v * LANES),
+            sums[r][v] = lanes_mul(lanes_load(at + r * shape->value_padded + v * LANES),
                                    lanes_set(shrink[r]));
     }
     for (uint32_t token = 0; token < tokens; token += PAGE_TOKENS) {
@@ -212,7 +212,7 @@ INLINE void sum_vectors(const struct attend_state *s, uint32_t chunk, uint32_t t
         size_t line = (size_t)shape->head_size * PAGE_TOKENS + d;
         uint32_t end = tokens - token < PAGE_TOKENS ? tokens - token : PAGE_TOKENS;
 
-        for (uint32_t t = token; t < token + end; t++, line += shape->head_padded) {
+        for (uint32_t t = token; t < token + end; t++, line += shape->value_padded) {
             UNROLL
             for (uint32_t v = 0; v < vectors; v++) {
                 floats16 value = load_line(block, line + v * LANES, f32);
@@ -228,7 +228,7 @@ INLINE void sum_vectors(const struct attend_state *s, uint32_t chunk, uint32_t t
     for (uint32_t r = 0; r < rows; r++) {
         UNROLL
         for (uint32_t v = 0; v < vectors; v++)
-            lanes_store(at + r * shape->head_padded + v * LANES, sums[r][v]);
+            lanes_store(at + r * shape->value_padded + v * LANES, sums[r][v]);
     }
 }
 
@@ -236,7 +236,7 @@ INLINE void sum_range(const struct attend_state *s, uint32_t chunk, uint32_t tok
                       const float *shrink, const uint32_t rows, const uint32_t vectors,
                       const bool f32)
 {
-    uint32_t d = 0, padded = s->attend->shape->head_padded;
+    uint32_t d = 0, padded = s->attend->shape->value_padded;
 
     for (; d + vectors * LANES <= padded; d += vectors * LANES)
         sum_vectors(s, chunk, tokens, row, d, shrink + row, rows, vectors, f32);
@@ -322,12 +322,12 @@ static float normaliser(const struct attend_state *s, uint32_t row)
 static void write_row(const struct attend_state *s, uint32_t row, float *out)
 {
     const struct kv_shape *shape = s->attend->shape;
-    float *sums = s->scratch->sums + row * shape->head_padded;
+    float *sums = s->scratch->sums + row * shape->value_padded;
     floats16 inverse = lanes_set(normaliser(s, row));
 
-    for (uint32_t d = 0; d < shape->head_padded; d += LANES)
+    for (uint32_t d = 0; d < shape->value_padded; d += LANES)
         lanes_store(sums + d, lanes_mul(lanes_load(sums + d), inverse));
-    memcpy(out, sums, shape->head_size * sizeof *out);
+    memcpy(out, sums, shape->value_size * sizeof *out);
 }
 
 static void attend_lanes(const struct attend *a, uint32_t first, uint32_t count,
@@ -342,7 +342,7 @@ static void attend_lanes(const struct attend *a, uint32_t first, uint32_t count,
     };
     uint32_t longest = a->position + (first + count - 1) / a->group + 1, start;
 
-    memset(scratch->sums, 0, count * a->shape->head_padded * sizeof(float));
+    memset(scratch->sums, 0, count * a->shape->value_padded * sizeof(float));
     for (uint32_t row = 0; row < count; row++) {
         uint32_t token = (first + row) / a->group;
         size_t head = (size_t)a->kv_head * a->group + (first + row) % a->group;
@@ -364,7 +364,7 @@ static void attend_lanes(const struct attend *a, uint32_t first, uint32_t count,
         uint32_t token = (first + row) / a->group;
         size_t head = (size_t)a->kv_head * a->group + (first + row) % a->group;
 
-        write_row(&s, row, a->out + token * a->out_stride + head * a->shape->head_size);
+        write_row(&s, row, a->out + token * a->out_stride + head * a->shape->value_size);
     }
 }
 

@@ -35,11 +35,11 @@ struct kernel_scratch {
     float *raw;     /* [RAW_BLOCKS x 32 x 16] */
     float *queries; /* [head_size][ATTEND_ROWS_MAX] */
     float *scores;  /* [ATTEND_ROWS_MAX][ATTEND_CHUNK + LANES] */
-    float *sums;    /* [ATTEND_ROWS_MAX][padded head_size] */
+    float *sums;    /* [ATTEND_ROWS_MAX][padded value_size] */
 };
 
 /* One KV head of one page: 16 scales of the keys and 16 of the values (floats), keys
- * [head_size][16 tokens], values [16 tokens][padded head_size] whose padding is zero.
+ * [head_size][16 tokens], values [16 tokens][padded value_size] whose padding is zero.
  *
  * Elements are 16-bit integers with one scale for each token's key and one for its value: keys have
  * a few large dimensions, which f16 would round 16 times more coarsely and which decide the scores.
@@ -47,14 +47,15 @@ struct kernel_scratch {
 struct kv_shape {
     uint32_t kv_heads;
     uint32_t head_size;
-    uint32_t head_padded; /* up to whole vectors of 16 */
+    uint32_t value_size;   /* at most head_size */
+    uint32_t value_padded; /* up to whole vectors of 16 */
     bool f32;
 };
 enum { KV_SCALES_BYTES = 2 * PAGE_TOKENS * 4, KV_INT_MOST = 32767 };
 
 static inline size_t kv_block_bytes(const struct kv_shape *shape)
 {
-    size_t elements = (size_t)PAGE_TOKENS * (shape->head_size + shape->head_padded);
+    size_t elements = (size_t)PAGE_TOKENS * (shape->head_size + shape->value_padded);
 
     return KV_SCALES_BYTES + elements * (shape->f32 ? 4 : 2);
 }
@@ -71,7 +72,7 @@ struct attend {
     uint32_t position;    /* of token 0 */
     const float *queries; /* token 0, head 0; scaled and rotated */
     size_t query_stride;  /* floats from token to token */
-    float *out;           /* the same shape as the queries */
+    float *out;           /* token 0, head 0; heads of value_size */
     size_t out_stride;
     uint32_t window;     /* a token sees itself and the window - 1 before it; 0: all */
     float softcap;       /* c: scores become c tanh(score / c); 0: none */

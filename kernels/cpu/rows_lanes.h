@@ -187,11 +187,13 @@ static void rotate_lanes(float *head, uint32_t head_size, const struct rotary *r
 
 /* --- KV cache --------------------------------------------------------------------------------- */
 
-/* values[] as 16-bit integers; returns their scale. */
-static float to_integers(const float *values, uint32_t count, int16_t *to)
+enum { KEY_PIECE = 256 }; /* of a key that is rounded at once; a multiple of the lanes */
+
+/* The scale with which values[] are 16-bit integers, and its inverse. */
+static float integer_scale(const float *values, uint32_t count, float *ret_inverse)
 {
     floats16 most = lanes_zero();
-    float largest, inverse;
+    float largest;
     uint32_t i;
 
     for (i = 0; i + LANES <= count; i += LANES)
@@ -199,37 +201,51 @@ static float to_integers(const float *values, uint32_t count, int16_t *to)
     largest = lanes_largest(most);
     for (; i < count; i++)
         largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
-    inverse = largest > ACTIVATION_LEAST ? KV_INT_MOST / largest : 0;
+    *ret_inverse = largest > ACTIVATION_LEAST ? KV_INT_MOST / largest : 0;
+    return largest > ACTIVATION_LEAST ? largest / KV_INT_MOST : 0;
+}
+
+static void to_integers(const float *values, uint32_t count, float inverse, int16_t *to)
+{
+    uint32_t i;
+
     for (i = 0; i + LANES <= count; i += LANES)
         lanes_store_i16(to + i, lanes_mul(lanes_load(values + i), lanes_set(inverse)));
     for (; i < count; i++)
         to[i] = (int16_t)lrintf(values[i] * inverse);
-    return largest > ACTIVATION_LEAST ? largest / KV_INT_MOST : 0;
 }
 
-/* Keys lie across tokens, so a token's key goes to head_size places; values lie together. The key
- * is rounded where the value will be, to need no other memory. */
+/* Keys lie across tokens, so a token's key goes to head_size places; values lie together. */
 static void kv_write_i16(const struct kv_shape *shape, float *scales, int16_t *keys, uint32_t token,
                          const float *key, const float *value)
 {
     int16_t *values =
-        keys + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
+        keys + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->value_padded;
 
-    scales[token] = to_integers(key, shape->head_size, values);
-    for (uint32_t i = 0; i < shape->head_size; i++)
-        keys[i * PAGE_TOKENS + token] = values[i];
-    scales[PAGE_TOKENS + token] = to_integers(value, shape->head_size, values);
+    int16_t rounded[KEY_PIECE];
+    float inverse;
+
+    scales[token] = integer_scale(key, shape->head_size, &inverse);
+    for (uint32_t i = 0; i < shape->head_size; i += KEY_PIECE) {
+        uint32_t count = shape->head_size - i < KEY_PIECE ? shape->head_size - i : KEY_PIECE;
+
+        to_integers(key + i, count, inverse, rounded);
+        for (uint32_t j = 0; j < count; j++)
+            keys[(i + j) * PAGE_TOKENS + token] = rounded[j];
+    }
+    scales[PAGE_TOKENS + token] = integer_scale(value, shape->value_size, &inverse);
+    to_integers(value, shape->value_size, inverse, values);
 }
 
 static void kv_write_f32(const struct kv_shape *shape, float *keys, uint32_t token,
                          const float *key, const float *value)
 {
     float *values =
-        keys + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
+        keys + (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->value_padded;
 
     for (uint32_t i = 0; i < shape->head_size; i++)
         keys[i * PAGE_TOKENS + token] = key[i];
-    memcpy(values, value, shape->head_size * sizeof *values);
+    memcpy(values, value, shape->value_size * sizeof *values);
 }
 
 static void kv_write_lanes(const struct kv_shape *shape, uint8_t *block, uint32_t token,

@@ -129,14 +129,14 @@ static float put_scale(uint8_t *block, size_t at, const float *values, uint32_t 
 static void kv_write_ref(const struct kv_shape *shape, uint8_t *block, uint32_t token,
                          const float *key, const float *value)
 {
-    size_t values = (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->head_padded;
+    size_t values = (size_t)shape->head_size * PAGE_TOKENS + (size_t)token * shape->value_padded;
     float key_inverse = put_scale(block, KEY_SCALES + token, key, shape->head_size);
-    float value_inverse = put_scale(block, VALUE_SCALES + token, value, shape->head_size);
+    float value_inverse = put_scale(block, VALUE_SCALES + token, value, shape->value_size);
 
-    for (uint32_t i = 0; i < shape->head_size; i++) {
+    for (uint32_t i = 0; i < shape->head_size; i++)
         put_element(shape, block, (size_t)i * PAGE_TOKENS + token, key[i], key_inverse);
+    for (uint32_t i = 0; i < shape->value_size; i++)
         put_element(shape, block, values + i, value[i], value_inverse);
-    }
 }
 
 /* --- attention -------------------------------------------------------------------------------- */
@@ -175,7 +175,7 @@ static float adjusted(const struct attend *a, float score, size_t head, uint32_t
 static void attend_one(const struct attend *a, const float *query, size_t head, uint32_t length,
                        float *sums, float *out)
 {
-    uint32_t size = a->shape->head_size;
+    uint32_t size = a->shape->value_size;
     uint32_t first = a->window > 0 && length > a->window ? length - a->window : 0;
     float largest = a->sinks ? a->sinks[head] : -INFINITY;
     double total = a->sinks ? 1 : 0;
@@ -183,8 +183,8 @@ static void attend_one(const struct attend *a, const float *query, size_t head, 
     memset(sums, 0, size * sizeof *sums);
     for (uint32_t position = first; position < length; position++) {
         const uint8_t *block = page_of(a, position);
-        size_t at =
-            (size_t)size * PAGE_TOKENS + (size_t)(position % PAGE_TOKENS) * a->shape->head_padded;
+        size_t at = (size_t)a->shape->head_size * PAGE_TOKENS +
+                    (size_t)(position % PAGE_TOKENS) * a->shape->value_padded;
         float s = adjusted(a, score(a, query, position), head, position);
         float weight, shrink = 1;
 
@@ -212,7 +212,7 @@ static void attend_ref(const struct attend *a, uint32_t first, uint32_t count,
 
         attend_one(a, a->queries + token * a->query_stride + head * a->shape->head_size, head,
                    a->position + token + 1, scratch->sums,
-                   a->out + token * a->out_stride + head * a->shape->head_size);
+                   a->out + token * a->out_stride + head * a->shape->value_size);
     }
 }
 

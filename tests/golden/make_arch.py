@@ -70,6 +70,10 @@ CHECKPOINTS = {
         max_position_embeddings=512), "bfloat16"),
     "hf_qwen3": ("Qwen3ForCausalLM", "qwen3", sizes(
         2, head_dim=12, attention_bias=True), "bfloat16"),
+    "hf_qwen2_moe": ("Qwen2MoeForCausalLM", "qwen2_moe", sizes(
+        3, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24,
+        shared_expert_intermediate_size=36, norm_topk_prob=False, mlp_only_layers=[1]),
+        "bfloat16"),
     "hf_granite": ("GraniteForCausalLM", "granite", sizes(
         2, embedding_multiplier=6.0, logits_scaling=3.0, residual_multiplier=0.4,
         attention_multiplier=0.2), "bfloat16"),

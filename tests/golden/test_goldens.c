@@ -2,12 +2,10 @@
  * the reference's log-probabilities and greedy tokens, in float32 and by default, alone and in
  * company.
  *
- * Checkpoints: tests/data/arch, and all of $WEFT_GOLDENS/arch when that is set. Families that are
- * not served yet are the list `pending`: they are said to be left out, and must be refused as not
- * supported until they leave it. The demo model is looked for where deploy/fetch-demo-model keeps
- * it. Reference logits are compared as log-probabilities, which is what the engine reports: the 20
- * likeliest of every prompt, and all of the vocabulary for the second one (by scoring that prompt
- * once with each token after it). */
+ * Checkpoints: tests/data/arch, and all of $WEFT_GOLDENS/arch when that is set. The demo model is
+ * looked for where deploy/fetch-demo-model keeps it. Reference logits are compared as
+ * log-probabilities, which is what the engine reports: the 20 likeliest of every prompt, and all of
+ * the vocabulary for the second one (by scoring that prompt once with each token after it). */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -317,21 +315,6 @@ static void check_company(struct engine *engine, const json_t *golden,
     free(jobs);
 }
 
-/* Not served yet, one a line; whoever serves one takes its line away. */
-static const char *const pending[] = {
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_v3_fp8",
-};
-
-static bool is_pending(const char *name)
-{
-    for (size_t i = 0; i < sizeof pending / sizeof *pending; i++)
-        if (strcmp(name, pending[i]) == 0)
-            return true;
-    return false;
-}
-
 struct golden {
     char name[96];
     char folder[PATH_BYTES];
@@ -344,26 +327,6 @@ static void widen(struct tolerance *tolerance, const json_t *bf16_run)
         tolerance->logprob =
             fmax(tolerance->logprob, 2 * real_at(field(bf16_run, "max_abs_logit_diff"), i));
     tolerance->margin = 2 * tolerance->logprob;
-}
-
-/* It is left out, and nobody may compute it by mistake. */
-static void pending_is_refused(void **state)
-{
-    const struct golden *checkpoint = *state;
-    struct engine_options options = {.model_path = checkpoint->folder,
-                                     .device = test_on_gpu() ? DEVICE_CUDA : DEVICE_CPU,
-                                     .cuda = {.memory_fraction = 0.5},
-                                     .max_batch = ROWS,
-                                     .max_context = 192};
-    struct engine *engine = NULL;
-    struct fault fault = {0};
-    int r = engine_open(&options, &engine, &fault);
-
-    engine_close(engine);
-    if (r != E_UNSUPPORTED)
-        fail_msg("%s is in the list of pending ones, but: %s", checkpoint->name,
-                 r < 0 ? fault.message : "it opens");
-    printf("# left out, not served yet: %s\n", checkpoint->name);
 }
 
 static void checkpoint_is_the_reference(void **state)
@@ -525,8 +488,6 @@ static void add_checkpoints(const char *root, const char *other)
         snprintf(path, sizeof path, "%s/%.200s", other, entries[i]->d_name);
         if (access(path, R_OK) == 0) {
             /* It is added from there. */
-        } else if (is_pending(entries[i]->d_name)) {
-            add_checkpoint(root, entries[i]->d_name, pending_is_refused, &exact);
         } else {
             add_checkpoint(root, entries[i]->d_name, checkpoint_is_the_reference, &exact);
             add_checkpoint(root, entries[i]->d_name, checkpoint_is_the_reference,

@@ -158,6 +158,7 @@ static void check_argmax(const struct cpu_kernels *k)
 struct attention_case {
     uint32_t kv_heads, head_size, group, tokens, position;
     bool f32;
+    uint32_t value_size; /* 0: head_size */
     uint32_t window;
     float softcap;
     bool slopes, sinks;
@@ -171,7 +172,7 @@ struct attention_world {
     uint32_t table[64];
     float *queries, *out;
     float slopes[32], sinks[32];
-    uint32_t width;
+    uint32_t width, out_width;
 };
 
 static void world_open(struct attention_world *w, const struct cpu_kernels *k,
@@ -179,9 +180,14 @@ static void world_open(struct attention_world *w, const struct cpu_kernels *k,
 {
     uint32_t total = c->position + c->tokens, pages = (total + PAGE_TOKENS - 1) / PAGE_TOKENS;
     float *key = aligned(c->head_size * 4), *value = aligned(c->head_size * 4);
+    uint32_t value_size = c->value_size ? c->value_size : c->head_size;
     size_t block;
 
-    w->shape = (struct kv_shape){c->kv_heads, c->head_size, (c->head_size + 15) / 16 * 16, c->f32};
+    w->shape = (struct kv_shape){.kv_heads = c->kv_heads,
+                                 .head_size = c->head_size,
+                                 .value_size = value_size,
+                                 .value_padded = (value_size + 15) / 16 * 16,
+                                 .f32 = c->f32};
     block = kv_block_bytes(&w->shape);
     w->pages = aligned(block * c->kv_heads * (pages + 3));
     for (uint32_t i = 0; i < pages; i++)
@@ -198,13 +204,14 @@ static void world_open(struct attention_world *w, const struct cpu_kernels *k,
     }
     w->width = c->kv_heads * c->group * c->head_size;
     w->queries = aligned((size_t)c->tokens * w->width * 4);
-    w->out = aligned((size_t)c->tokens * w->width * 4);
+    w->out_width = c->kv_heads * c->group * value_size;
+    w->out = aligned((size_t)c->tokens * w->out_width * 4);
     for (uint32_t i = 0; i < c->tokens * w->width; i++)
         w->queries[i] = draw_real();
     w->scratch = (struct kernel_scratch){
         .queries = aligned((size_t)c->head_size * ATTEND_ROWS_MAX * 4),
         .scores = aligned((size_t)ATTEND_ROWS_MAX * (ATTEND_CHUNK + LANES) * 4),
-        .sums = aligned((size_t)ATTEND_ROWS_MAX * w->shape.head_padded * 4)};
+        .sums = aligned((size_t)ATTEND_ROWS_MAX * w->shape.value_padded * 4)};
     w->attend = (struct attend){.shape = &w->shape,
                                 .pages = w->pages,
                                 .page_table = w->table,
@@ -213,7 +220,7 @@ static void world_open(struct attention_world *w, const struct cpu_kernels *k,
                                 .queries = w->queries,
                                 .query_stride = w->width,
                                 .out = w->out,
-                                .out_stride = w->width,
+                                .out_stride = w->out_width,
                                 .window = c->window,
                                 .softcap = c->softcap,
                                 .slopes = c->slopes ? w->slopes : NULL,
@@ -241,14 +248,14 @@ static void run_attention(struct attention_world *w, const struct cpu_kernels *k
 {
     uint32_t rows = tokens * w->attend.group;
 
-    memset(w->out, 0xff, (size_t)tokens * w->width * 4);
+    memset(w->out, 0xff, (size_t)tokens * w->out_width * 4);
     for (uint32_t h = 0; h < w->shape.kv_heads; h++) {
         w->attend.kv_head = h;
         for (uint32_t first = 0; first < rows; first += at_once)
             k->attend(&w->attend, first, rows - first < at_once ? rows - first : at_once,
                       &w->scratch);
     }
-    memcpy(to, w->out, (size_t)tokens * w->width * 4);
+    memcpy(to, w->out, (size_t)tokens * w->out_width * 4);
 }
 
 static void check_attention(const struct cpu_kernels *k)
@@ -268,6 +275,9 @@ static void check_attention(const struct cpu_kernels *k)
         {2, 20, 3, 9, 300, true, .slopes = true},
         {2, 16, 4, 20, 250, false, .window = 30, .sinks = true},
         {2, 16, 4, 3, 0, true, .sinks = true},
+        /* Values smaller than keys. */
+        {1, 40, 5, 7, 300, true, .value_size = 32},
+        {1, 300, 4, 3, 20, false, .value_size = 24},
         {2, 16, 2, 9, 300, true, .window = 100, .softcap = 2.0f, .slopes = true, .sinks = true},
     };
 
@@ -277,7 +287,7 @@ static void check_attention(const struct cpu_kernels *k)
         float *wanted, *got, *again;
 
         world_open(&w, &cpu_kernels_plain, &cases[i]);
-        count = (size_t)cases[i].tokens * w.width;
+        count = (size_t)cases[i].tokens * w.out_width;
         wanted = aligned(count * 4);
         got = aligned(count * 4);
         again = aligned(count * 4);
@@ -306,7 +316,7 @@ static void check_kv_write(const struct cpu_kernels *k)
     uint32_t seed = random_state;
 
     world_open(&w, &cpu_kernels_plain, &c);
-    count = (size_t)c.tokens * w.width;
+    count = (size_t)c.tokens * w.out_width;
     wanted = aligned(count * 4);
     got = aligned(count * 4);
     run_attention(&w, &cpu_kernels_plain, ATTEND_ROWS_MAX, wanted, c.tokens);
