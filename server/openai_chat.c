@@ -62,6 +62,24 @@ static int read_variables(struct draft *draft, json_t *input)
     return 0;
 }
 
+/* A function may come without description or parameters, and some templates fail for that: once
+ * more with these filled in. A fault that this does not cure stays as it was. */
+static int render_completed(struct draft *draft, json_t *input, const struct tm *now,
+                            struct buf *text)
+{
+    json_t *tools = tools_completed(draft->tools);
+    struct fault again = {0};
+
+    if (!tools)
+        return E_UNSUPPORTED;
+    if (json_object_set_new(input, "tools", tools) < 0)
+        return draft_out_of_memory(draft);
+    if (chat_template_render(draft->context->chat_template, input, now, text, &again) < 0)
+        return E_UNSUPPORTED;
+    draft->fault = (struct fault){0};
+    return 0;
+}
+
 static int render(struct draft *draft, json_t *messages, struct buf *text)
 {
     json_t *input = json_object();
@@ -70,9 +88,12 @@ static int render(struct draft *draft, json_t *messages, struct buf *text)
     int r = json_object_set(input, "messages", messages) < 0 ? draft_out_of_memory(draft)
                                                              : read_variables(draft, input);
 
-    if (r == 0)
-        r = chat_template_render(draft->context->chat_template, input, localtime_r(&seconds, &now),
-                                 text, &draft->fault);
+    if (r == 0) {
+        (void)localtime_r(&seconds, &now);
+        r = chat_template_render(draft->context->chat_template, input, &now, text, &draft->fault);
+    }
+    if (r == E_UNSUPPORTED && draft->tools)
+        r = render_completed(draft, input, &now, text);
     /* A body that came in whole is not too large for HTTP: its conversation cannot be rendered. */
     if (r == E_TOO_LARGE)
         r = draft->fault.code = E_INVALID;

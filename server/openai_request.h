@@ -92,6 +92,9 @@ int draft_fault(struct draft *draft, int code, const char *field, const char *fo
 
 /* openai_tools.c: what may be called, and by which format the answer is split. */
 int draft_read_tools(struct draft *draft);
+/* openai_tools.c: the tools again, with an empty text for each description and no parameters where
+ * they say nothing of these; a new reference, or NULL when nothing was missing or memory was. */
+json_t *tools_completed(const json_t *tools);
 /* openai_form.c: fills `form`. */
 int draft_read_form(struct draft *draft);
 /* openai_constraint.c: request->constraint, of what was read. OPENAI_LATER, unless `patient`. */

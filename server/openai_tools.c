@@ -144,6 +144,47 @@ static int read_list(struct draft *draft, const json_t **ret_tools)
     return 0;
 }
 
+/* --- for templates ---------------------------------------------------------------------------- */
+
+/* Takes `value` over. True if it was missing. */
+static bool fill(json_t *object, const char *key, json_t *value)
+{
+    const json_t *present = json_object_get(object, key);
+    bool missing = !present || json_is_null(present);
+
+    if (missing)
+        (void)json_object_set(object, key, value);
+    json_decref(value);
+    return missing;
+}
+
+json_t *tools_completed(const json_t *tools)
+{
+    json_t *copy = json_deep_copy(tools);
+    bool missing = false;
+
+    for (size_t i = 0; i < json_array_size(copy); i++) {
+        json_t *function = json_object_get(json_array_get(copy, i), "function");
+        json_t *properties, *property;
+        const char *name;
+
+        missing |= fill(function, "description", json_string(""));
+        missing |=
+            fill(function, "parameters", json_pack("{s:s, s:{}}", "type", "object", "properties"));
+        properties = json_object_get(json_object_get(function, "parameters"), "properties");
+        json_object_foreach(properties, name, property)
+        {
+            if (json_is_object(property))
+                missing |= fill(property, "description", json_string(""));
+        }
+    }
+    if (!missing) {
+        json_decref(copy);
+        copy = NULL;
+    }
+    return copy;
+}
+
 /* --- the choice ------------------------------------------------------------------------------- */
 
 static int read_named(struct draft *draft, const json_t *tools, const json_t *choice,

@@ -64,6 +64,38 @@ def test_refusals_are_answered_with_the_templates_words(templated):
     assert "line 9, column" in answer["error"]["message"]
 
 
+PICKY_TEMPLATE = """{%- if tools %}{% for tool in tools %}{% set f = tool.function %}
+{{- '(' ~ f.name ~ '|' + f.description + '|' + f.parameters|tojson + ')' }}
+{%- endfor %}{% endif %}{{ messages[0].content }}END"""
+
+
+@pytest.fixture(scope="module")
+def picky(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("template") / "picky.jinja"
+    path.write_text(PICKY_TEMPLATE)
+    options = ("--null-step-us", 0, "--tool-parser", "hermes", "--chat-template", path)
+    with Weft(*options, model=model) as running:
+        yield running
+
+
+def test_a_template_that_needs_what_a_tool_may_leave_out(picky):
+    """OpenAI's API asks for a function's name alone. What a template cannot do without is then
+    given as empty; one that can do without does not see it."""
+
+    def said(**function):
+        tools = [{"type": "function", "function": {"name": "f", **function}}]
+        return prompt(picky, USER, tools=tools)
+
+    empty = '{"type": "object", "properties": {}}'
+    assert said() == f"(f||{empty})hello"
+    assert said(description=None, parameters=None) == f"(f||{empty})hello"
+    assert said(description="does", parameters={}) == "(f|does|{})hello"
+    parameters = {"type": "object", "properties": {"a": {"type": "string"}}}
+    described = {"type": "object", "properties": {"a": {"type": "string", "description": ""}}}
+    assert said(parameters=parameters) == f"(f||{json.dumps(described)})hello"
+    assert said(description="", parameters=parameters) == f"(f||{json.dumps(parameters)})hello"
+
+
 def test_a_template_that_would_not_end(templated):
     answers = []
     spin = {"spin": True}
