@@ -82,6 +82,10 @@ static int read_attention_sizes(const struct reading *reading)
     struct model *model = reading->model;
     int r;
 
+    if (strcmp(reading->arch->name, "deepseek2") == 0)
+        return fault_set(reading->fault, E_UNSUPPORTED,
+                         "%s: latent attention is not read from GGUF files yet",
+                         gguf_path(reading->file));
     r = read_size(reading, "attention.head_count", MODEL_HEADS_MAX, &model->heads);
     if (r < 0)
         return r;
@@ -125,19 +129,86 @@ static int read_vocabulary(const struct reading *reading)
     return 0;
 }
 
-static int refuse_experts(const struct reading *reading)
+/* --- experts ------------------------------------------------------------------------------- */
+
+/* What llama.cpp knows by the architecture's name: how scores become shares. */
+static const struct mixture {
+    const char *arch;
+    enum router_kind router;
+    bool normalizes;
+    float activation_limit;
+} mixtures[] = {
+    {"llama", ROUTER_SOFTMAX, true, 0},
+    {"qwen2moe", ROUTER_SOFTMAX, false, 0},
+    {"qwen3moe", ROUTER_SOFTMAX, true, 0},
+    {"gpt-oss", ROUTER_SOFTMAX_CHOSEN, false, 7.0f},
+};
+
+static bool layer_has(const struct reading *reading, uint32_t layer, const char *suffix)
 {
+    char name[NAME_BYTES];
+
+    snprintf(name, sizeof name, "blk.%u.%s", layer, suffix);
+    return gguf_tensor_find(reading->file, name) != NULL;
+}
+
+/* Layers with a router are those with experts. Returns whether there is a shared one. */
+static bool set_sparse(const struct reading *reading)
+{
+    bool shares = false;
+
+    for (uint32_t i = 0; i < reading->model->layer_count; i++) {
+        if (layer_has(reading, i, "ffn_gate_inp.weight"))
+            reading->plan->layers[i] |= PLAN_LAYER_SPARSE;
+        shares = shares || layer_has(reading, i, "ffn_up_shexp.weight");
+    }
+    return shares;
+}
+
+static int read_expert_sizes(const struct reading *reading)
+{
+    struct model *model = reading->model;
+    bool shares = set_sparse(reading);
+    int r;
+
+    model->expert_width = model->ffn_width;
+    model->shared_width = shares ? model->ffn_width : 0;
+    r = read_size(reading, "expert_used_count", MODEL_EXPERTS_MAX, &model->experts_used);
+    if (r == 0)
+        r = read_size(reading, "expert_feed_forward_length", MODEL_FFN_WIDTH_MAX,
+                      &model->expert_width);
+    if (r == 0 && shares)
+        r = read_size(reading, "expert_shared_feed_forward_length", MODEL_FFN_WIDTH_MAX,
+                      &model->shared_width);
+    if (r == 0 && model->experts_used > model->expert_count)
+        r = fault_set(reading->fault, E_CORRUPT, "%s: tokens use %u of %u experts",
+                      gguf_path(reading->file), model->experts_used, model->expert_count);
+    return r;
+}
+
+static int read_experts(const struct reading *reading)
+{
+    struct model *model = reading->model;
     char key[KEY_BYTES];
     uint64_t experts = 0;
     int r;
 
     key_name(reading, "expert_count", key);
     r = gguf_get_u64(reading->file, key, &experts, reading->fault);
-    if (r >= 0 && experts)
-        r = fault_set(reading->fault, E_UNSUPPORTED,
-                      "%s: a mixture of %llu experts is not supported yet",
-                      gguf_path(reading->file), (unsigned long long)experts);
-    return r < 0 ? r : 0;
+    if (r < 0 || experts == 0)
+        return r < 0 ? r : 0;
+    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
+        if (strcmp(reading->arch->name, mixtures[i].arch) != 0)
+            continue;
+        model->router = mixtures[i].router;
+        model->router_normalizes = mixtures[i].normalizes;
+        model->activation_limit = mixtures[i].activation_limit;
+        r = read_size(reading, "expert_count", MODEL_EXPERTS_MAX, &model->expert_count);
+        return r == 0 ? read_expert_sizes(reading) : r;
+    }
+    return fault_set(reading->fault, E_UNSUPPORTED,
+                     "%s: experts of the architecture %s are not read from GGUF files yet",
+                     gguf_path(reading->file), reading->arch->name);
 }
 
 static int read_sizes(const struct reading *reading)
@@ -153,7 +224,7 @@ static int read_sizes(const struct reading *reading)
     if (r == 0)
         r = read_size(reading, "context_length", MODEL_CONTEXT_MAX, &model->context);
     if (r == 0)
-        r = refuse_experts(reading);
+        r = read_experts(reading);
     if (r == 0)
         r = read_attention_sizes(reading);
     model->embedding_width = model->width;
@@ -382,6 +453,10 @@ static int set_unsaid(const struct reading *reading)
         model->rope_count = 2;
         local->base = (double)base;
         return r < 0 ? r : read_window(reading, 6);
+    }
+    if (strcmp(name, "gpt-oss") == 0) {
+        reading->plan->ropes[0].truncate = false;
+        return read_window(reading, 2);
     }
     if (strcmp(name, "granite") == 0)
         model->logit_scale = 1.0f / model->logit_scale;
