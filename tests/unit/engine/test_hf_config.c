@@ -242,9 +242,10 @@ static void every_shape_is_read(void **state)
         const char *name;
         uint32_t layers;
         enum dtype type;
-    } shapes[] = {{"llama-3.1-8b", 32, DT_BF16},  {"llama-3.2-1b", 16, DT_BF16},
-                  {"llama-3.3-70b", 80, DT_BF16}, {"mistral-7b", 32, DT_BF16},
-                  {"qwen3-8b", 36, DT_BF16},      {"smollm2-135m", 30, DT_BF16}};
+    } shapes[] = {{"gpt-neox-20b", 44, DT_F16},  {"llama-3.1-8b", 32, DT_BF16},
+                  {"llama-3.2-1b", 16, DT_BF16}, {"llama-3.3-70b", 80, DT_BF16},
+                  {"mistral-7b", 32, DT_BF16},   {"qwen3-8b", 36, DT_BF16},
+                  {"smollm2-135m", 30, DT_BF16}};
     struct hf_config config;
     struct fault fault = {0};
     char name[SHAPE_NAME_BYTES], path[256];
