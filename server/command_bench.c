@@ -70,6 +70,13 @@ static int read_list(const char *option, const char *text, uint32_t high, struct
         option, text, LIST_MAX, high);
 }
 
+/* The command line is wrong, which has an exit code of its own. */
+static int refuse(const struct fault *fault)
+{
+    fprintf(stderr, "weft: %s\n", fault->message);
+    return EXIT_USAGE;
+}
+
 /* Rows that are ready are shown at once. */
 static int show(struct buf *out, struct fault *fault)
 {
@@ -252,12 +259,11 @@ int command_bench(const struct config *config, struct fault *fault)
 {
     struct bench bench = {.config = config, .first = true};
     struct config wide = *config;
-    int r;
 
-    if ((r = read_list("batch-sizes", config->batch_sizes, ROWS_MAX, &bench.sizes, fault)) < 0 ||
-        (r = read_list("context-lengths", config->context_lengths, LENGTH_MAX, &bench.lengths,
-                       fault)) < 0)
-        return r;
+    if (read_list("batch-sizes", config->batch_sizes, ROWS_MAX, &bench.sizes, fault) < 0 ||
+        read_list("context-lengths", config->context_lengths, LENGTH_MAX, &bench.lengths, fault) <
+            0)
+        return refuse(fault);
     wide.max_batch = 1;
     wide.token_gap = 0; /* its steps are of one kind */
     for (uint32_t i = 0; i < bench.sizes.count; i++)
@@ -265,9 +271,11 @@ int command_bench(const struct config *config, struct fault *fault)
             wide.max_batch = bench.sizes.values[i];
     if (!config->ablation)
         return run(&bench, &wide, fault);
-    if (*config->trace)
-        return fault_field(fault, E_INVALID, "trace",
-                           "--trace is of one engine, and --ablation opens several: take one");
+    if (*config->trace) {
+        fault_field(fault, E_INVALID, "trace",
+                    "--trace is of one engine, and --ablation opens several: take one");
+        return refuse(fault);
+    }
     return bench_ablation(&wide, bench.sizes.values, bench.sizes.count,
                           bench.lengths.values[bench.lengths.count - 1], fault);
 }

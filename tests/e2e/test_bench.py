@@ -42,9 +42,15 @@ def test_bench_trace_faults(tmp_path, tiny):
     missing = tmp_path / "none" / "trace.json"
     assert_no_answer(weft("bench", "--model", tiny, "--trace", missing), 1, str(missing))
     done = weft("bench", "--model", tiny, "--trace", tmp_path / "trace.json", "--ablation")
-    assert_refused(done, 1, "--trace", "--ablation")
+    assert_refused(done, 2, "--trace", "--ablation")
     full = weft("bench", "--model", tiny, "--device", "null", "--trace", "/dev/full")
     assert full.returncode == 1 and b"Cannot write the trace" in full.stderr
+
+
+def test_bench_lists(tiny):
+    for option, value in ("batch-sizes", "0"), ("batch-sizes", "1,"), ("context-lengths", "x"):
+        done = weft("bench", "--model", tiny, f"--{option}", value)
+        assert_refused(done, 2, f"--{option}", "accepted is a list")
 
 
 def test_bench_ablation_needs_a_gpu(tiny):
