@@ -25,7 +25,7 @@
 enum {
     SLOTS = ENGINE_STEPS_IN_FLIGHT + 1,
     ROWS_MAX = 4096,
-    PREFILL_TOKENS_MAX = 1 << 16,
+    PREFILL_TOKENS_MAX = 1 << 15, /* with ROWS_MAX below a CUDA grid's 65,535 in y */
 };
 
 struct slot {

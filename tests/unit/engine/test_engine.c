@@ -188,6 +188,8 @@ static void budgets_of_a_step(void **state)
     assert_int_equal(engine_plan(&with, &outline, NULL), 0);
     assert_int_equal(limits->batch.prefill_tokens, 256);
     assert_int_equal(limits->loaded_tokens, 256 + ROWS);
+    with.prefill_tokens = 32769;
+    assert_int_equal(engine_plan(&with, &outline, NULL), E_INVALID);
     with.prefill_tokens = 48;
     assert_int_equal(engine_plan(&with, &outline, NULL), 0);
     assert_int_equal(limits->batch.prefill_tokens, 48);
