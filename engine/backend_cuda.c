@@ -10,14 +10,12 @@
 
 #include "config/base/clock.h"
 #include "engine/cuda_internal.h"
-#include "engine/model_plain.h"
 
 enum {
     /* Fused products and dependent launches begin here, bf16 matrix instructions there. */
     CAPABILITY_FUSED = 90,
     CAPABILITY_BF16 = 80,
     GRAPH_BYTES = 4 << 20, /* the driver's memory for one graph, with room to spare */
-    HEAD_SIZE_MAX = 256,
     HEAD_ROWS_LEAST = 64,
 };
 
@@ -120,7 +118,8 @@ static const struct fault *failure(const struct backend *b)
 /* The type that the model's largest weights are stored in, or one that holds them. */
 static enum dtype choose_type(const struct backend *b, const struct model *m)
 {
-    enum dtype stored = m->layers[0].ffn.gate_up.parts[0].type, type;
+    const struct weight_part *part = &m->layers[0].ffn.gate_up.parts[0];
+    enum dtype stored = part->tables ? DT_BF16 : part->type, type;
 
     switch (b->options.type) {
     case CUDA_TYPE_BF16:
@@ -159,16 +158,18 @@ static void set_sizes(struct backend *b, const struct model *m, const struct eng
     if (b->head_rows > b->tokens_max)
         b->head_rows = b->tokens_max;
     b->logits_stride = (m->vocabulary + 63) / 64 * 64;
-    b->page_bytes = (size_t)m->kv_heads * 2 * CUDA_PAGE_TOKENS * m->head_size * b->element_bytes;
+    b->page_bytes =
+        (size_t)m->kv_heads * (m->head_size + m->value_size) * CUDA_PAGE_TOKENS * b->element_bytes;
+    b->general = cuda_general_needed(b, m);
     /* Whole tiles of 16 rows to a head, eight pairs of one kind in each. */
-    b->fuses_rotary = m->head_size % 16 == 0 && m->layers[0].q_norm.rows == 0 &&
+    b->fuses_rotary = !b->general && m->head_size % 16 == 0 && m->layers[0].q_norm.rows == 0 &&
                       m->layers[0].k_norm.rows == 0 &&
                       (m->rope != ROPE_HALVES || m->ropes[0].size % 16 == 0);
     cuda_buckets_list(b);
 }
 
-/* A lane's activations. */
-static void place_lane(struct backend *b, struct carve *carve, struct cuda_lane *lane)
+/* What the products of the fused and fast path read and write. */
+static void place_rows(struct backend *b, struct carve *carve, struct cuda_lane *lane)
 {
     const struct model *m = b->model;
     const struct cuda_properties *properties = &b->context.properties;
@@ -179,18 +180,31 @@ static void place_lane(struct backend *b, struct carve *carve, struct cuda_lane 
 
     if (outputs < q + 2 * kv)
         outputs = (uint32_t)(q + 2 * kv);
-    lane->residual = carve_take(carve, tokens * m->width, sizeof(float));
     lane->rotary = carve_take(carve, tokens * m->ropes[0].size, sizeof(float));
     lane->x = carve_take(carve, tokens * larger(m->width, q), element);
     lane->qkv = carve_take(carve, tokens * (q + 2 * kv), element);
     lane->q = carve_take(carve, tokens * q, element);
     lane->gate_up = carve_take(carve, tokens * 2 * m->ffn_width, element);
     lane->hidden = carve_take(carve, tokens * m->ffn_width, element);
-    lane->logits = carve_take(carve, (size_t)b->head_rows * b->logits_stride, sizeof(float));
     for (int i = 0; i < 3; i++)
         lane->fragments[i] = carve_take(carve, CUDA_SKINNY_TOKENS * inputs[i], element);
     lane->squares = carve_take(carve, CUDA_SKINNY_TOKENS * ((m->width + 15) / 16), sizeof(float));
     lane->skinny_scratch = carve_take(carve, cuda_skinny_scratch(properties, outputs), 1);
+}
+
+/* A lane's activations. */
+static void place_lane(struct backend *b, struct carve *carve, struct cuda_lane *lane)
+{
+    const struct model *m = b->model;
+    const struct cuda_properties *properties = &b->context.properties;
+    size_t tokens = b->tokens_max;
+
+    lane->residual = carve_take(carve, tokens * m->width, sizeof(float));
+    lane->logits = carve_take(carve, (size_t)b->head_rows * b->logits_stride, sizeof(float));
+    if (b->general)
+        cuda_general_place_lane(b, carve, lane);
+    else
+        place_rows(b, carve, lane);
     lane->attention_scratch =
         carve_take(carve,
                    cuda_attention_scratch(properties, m->heads, m->kv_heads, m->head_size,
@@ -212,7 +226,10 @@ static void place_tables(struct backend *b, struct carve *carve)
     size_t rows = b->limits.batch.rows, vocabulary = b->limits.vocabulary;
     size_t mask_words = (vocabulary + 31) / 32;
 
-    b->frequencies = carve_take(carve, b->model->ropes[0].size / 2 + 1, sizeof(float));
+    if (b->general)
+        cuda_general_place_tables(b, carve);
+    else
+        b->frequencies = carve_take(carve, b->model->ropes[0].size / 2 + 1, sizeof(float));
     b->samplings = carve_take(carve, rows, sizeof *b->samplings);
     b->rows = carve_take(carve, rows, sizeof *b->rows);
     b->biases = carve_take(carve, rows * CUDA_BIAS_MAX, sizeof *b->biases);
@@ -256,16 +273,6 @@ static int place_all(struct backend *b, struct carve *device, struct carve *host
     return r;
 }
 
-static int check_model(const struct backend *b, const struct model *m, struct fault *fault)
-{
-    if (m->head_size > HEAD_SIZE_MAX || m->head_size * b->element_bytes % 16 != 0)
-        return fault_set(fault, E_UNSUPPORTED,
-                         "heads of %u elements are not served on GPUs (multiples of %u up to %d "
-                         "are)",
-                         m->head_size, 16 / b->element_bytes, HEAD_SIZE_MAX);
-    return model_check_plain(m, "on GPUs", fault);
-}
-
 static int costs(struct backend *b, const struct model *model, const struct engine_limits *limits,
                  struct backend_costs *ret_costs, struct fault *fault)
 {
@@ -275,7 +282,7 @@ static int costs(struct backend *b, const struct model *model, const struct engi
     int r;
 
     set_sizes(b, model, limits);
-    r = check_model(b, model, fault);
+    r = cuda_general_check(model, fault);
     if (r == 0)
         r = cuda_memory_free(&b->context, &free_bytes);
     if (r == 0)
@@ -287,7 +294,7 @@ static int costs(struct backend *b, const struct model *model, const struct engi
     packed = cuda_weights_bytes(b, model, true);
     /* Twice the weights where they leave most of the memory to the pages. */
     b->packs = b->context.properties.capability >= CAPABILITY_FUSED && b->type != DT_F32 &&
-               packed <= budget / 2;
+               !b->general && packed <= budget / 2;
     *ret_costs = (struct backend_costs){
         .weights = b->packs ? packed : plain,
         .activations = device.bytes + (uint64_t)GRAPH_BYTES * b->bucket_count * b->lane_count,
@@ -418,7 +425,7 @@ static int take(struct backend *b)
     if (r == 0)
         r = cuda_trace_open(b);
     if (r == 0)
-        r = place_frequencies(b);
+        r = b->general ? cuda_general_fill_tables(b) : place_frequencies(b);
     if (r == 0 && b->packs)
         r = cuda_skinny_setup(&b->context);
     if (r == 0)

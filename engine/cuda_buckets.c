@@ -55,6 +55,7 @@ static int measure_rows(struct backend *b, uint32_t rows)
 {
     const struct cuda_lane *lane = &b->lanes[0];
     const struct cuda_layer *layer = &b->weights.layers[b->weights.layer_count / 2];
+    float *branch = b->general ? lane->branch : lane->residual;
     const struct {
         const struct cuda_matrix *matrix;
         const void *x;
@@ -62,16 +63,16 @@ static int measure_rows(struct backend *b, uint32_t rows)
         bool residual, logits;
     } products[] = {
         {&layer->qkv, lane->x, lane->qkv, false, false},
-        {&layer->out, lane->x, lane->residual, true, false},
+        {&layer->out, b->general ? lane->attended : lane->x, branch, !b->general, false},
         {&layer->gate_up, lane->x, lane->gate_up, false, false},
-        {&layer->down, lane->hidden, lane->residual, true, false},
+        {&layer->down, lane->hidden, branch, !b->general, false},
         {&b->weights.head, lane->x, lane->logits, false, true},
     };
     int r = 0;
 
     for (size_t i = 0; i < sizeof products / sizeof *products && r == 0; i++) {
         const struct cuda_matrix *matrix = products[i].matrix;
-        bool wide = products[i].residual || products[i].logits;
+        bool wide = products[i].residual || products[i].logits || b->general;
         struct cublas_product product = {
             .type = b->type,
             .out_type = wide ? DT_F32 : b->type,

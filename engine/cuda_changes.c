@@ -188,6 +188,7 @@ static int add_opening(struct backend *b, struct cuda_lane *lane, const struct c
     struct cuda_change_slot *slot;
     int r = current(b, lane, &slot);
 
+    sampling.prompt_count = opening->prompt_count;
     if (r == 0 && (slot->opening_count == room->openings ||
                    slot->bias_count + sampling.bias_count > room->biases ||
                    slot->token_count + tokens > room->tokens)) {

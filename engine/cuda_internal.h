@@ -6,6 +6,7 @@
  *     cuda_changes.c   what opens rows and grants pages, packed and copied beside the computing
  *     cuda_step.c      a step: begin, results, waiting
  *     cuda_ops.c       the operations between begin and sample: what they launch
+ *     cuda_general.c   the same for models that the fused and fast kernels do not compute
  *     cuda_trace.c     when steps and copies ran, while a trace is written
  *     cuda_measure.c   how fast the card reads its memory
  *
@@ -38,13 +39,26 @@ struct cuda_matrix {
     uint32_t columns;
 };
 
+/* What the model does not have is NULL, as with its `rows`. */
 struct cuda_layer {
     struct cuda_matrix qkv, out, gate_up, down;
     const float *attention_norm;
     const float *ffn_norm;
-    const float *qkv_bias; /* NULL: none */
-    const float *q_norm;   /* NULL: none */
+    const float *qkv_bias;
+    const float *q_norm;
     const float *k_norm;
+
+    /* The general path's. */
+    const float *attention_norm_bias;
+    const float *out_bias;
+    const float *post_attention_norm;
+    const float *post_attention_norm_bias;
+    const float *ffn_norm_bias;
+    const float *gate_up_bias;
+    const float *down_bias;
+    const float *post_ffn_norm;
+    const float *post_ffn_norm_bias;
+    const float *sinks;
 };
 
 struct cuda_weights {
@@ -54,6 +68,15 @@ struct cuda_weights {
     struct cuda_matrix embedding; /* never packed */
     struct cuda_matrix head;
     const float *final_norm;
+
+    /* The general path's. */
+    struct cuda_matrix positions;
+    struct cuda_matrix embedding_in;
+    struct cuda_matrix embedding_out;
+    const float *embedding_norm;
+    const float *embedding_norm_bias;
+    const float *final_norm_bias;
+    const float *head_bias;
 };
 
 /* A step that the host has not heard of yet: what to make of its choices. */
@@ -113,11 +136,14 @@ struct cuda_lane {
     float *residual;    /* [tokens][width] */
     float *rotary;      /* [tokens][pairs][2] */
     void *x;            /* [tokens][widest input]: of every product but down's */
-    void *qkv;          /* [tokens][heads + 2 kv heads][head_size] */
+    void *qkv;          /* [tokens][heads + 2 kv heads][head_size]; general: products' float32 */
     void *q;            /* [tokens][heads][head_size] */
-    void *gate_up;      /* [tokens][2 ffn] */
+    void *gate_up;      /* [tokens][2 ffn]; the same */
     void *hidden;       /* [tokens][ffn] */
     float *logits;      /* [head_rows][logits_stride] */
+    void *attended;     /* general: [tokens][heads][value_size] */
+    void *narrow;       /* general: [head_rows][embedding_width] */
+    float *branch;      /* general: [tokens][width], what a branch adds */
     void *fragments[3]; /* x of the fused products: from the residual, attention, activation */
     float *squares;
     void *skinny_scratch;
@@ -161,6 +187,7 @@ struct backend {
     enum dtype type;
     uint32_t element_bytes;
     bool packs;        /* weights are kept packed too */
+    bool general;      /* cuda_general.c computes this model */
     bool fuses_rotary; /* the fused qkv product turns and writes pages itself */
     struct cuda_weights weights;
     uint32_t tokens_max; /* of a step, padded */
@@ -169,11 +196,12 @@ struct backend {
     uint32_t bucket_count;
     uint32_t buckets[CUDA_BUCKETS_MAX];
 
-    void *kv;          /* [layer][page] */
-    void *activation;  /* all lanes' and the tables' */
-    void *pinned;      /* all mapped memory */
-    size_t page_bytes; /* of one layer */
-    float *frequencies;
+    void *kv;                        /* [layer][page] */
+    void *activation;                /* all lanes' and the tables' */
+    void *pinned;                    /* all mapped memory */
+    size_t page_bytes;               /* of one layer */
+    float *frequencies;              /* general: [ropes][usual, of long prompts][pairs] */
+    float *slopes;                   /* general: the model's alibi; NULL: none */
     struct cuda_sampling *samplings; /* tables by row */
     struct cuda_row *rows;
     struct cuda_bias *biases;
@@ -261,6 +289,24 @@ void cuda_op_head(struct backend *b);
 /* Logits of the outputs first .. first + head_rows - 1, and the draw from them. */
 void cuda_op_head_chunk(struct backend *b, struct cuda_lane *lane, uint32_t first);
 void cuda_op_sample(struct backend *b, struct cuda_lane *lane, uint32_t first, uint32_t count);
+
+/* cuda_general.c: a lane's part of an operation. */
+bool cuda_general_needed(const struct backend *b, const struct model *model);
+int cuda_general_check(const struct model *model, struct fault *fault);
+void cuda_general_place_lane(struct backend *b, struct carve *carve, struct cuda_lane *lane);
+void cuda_general_place_tables(struct backend *b, struct carve *carve);
+/* Through mapped memory, once. */
+int cuda_general_fill_tables(struct backend *b);
+void cuda_general_embed_lane(struct backend *b, struct cuda_lane *lane);
+void cuda_general_attention_in(struct backend *b, struct cuda_lane *lane, uint32_t layer);
+void cuda_general_attention(struct backend *b, struct cuda_lane *lane, uint32_t layer);
+/* Do the fast kernels compute the attention of that layer, or of any? */
+bool cuda_general_attends_fast(const struct backend *b, uint32_t layer);
+bool cuda_general_plans(const struct backend *b);
+void cuda_general_attention_out(struct backend *b, struct cuda_lane *lane, uint32_t layer);
+void cuda_general_mlp(struct backend *b, struct cuda_lane *lane, uint32_t layer);
+/* `count` outputs from `first` on. */
+void cuda_general_head(struct backend *b, struct cuda_lane *lane, uint32_t first, uint32_t count);
 
 /* Keeps the first failure. */
 static inline void cuda_note(struct backend *b, int r)

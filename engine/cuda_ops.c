@@ -118,7 +118,9 @@ static struct cuda_attention attention_of(const struct backend *b, const struct 
         .head_size = m->head_size,
         .scale = m->attention_scale,
         .q = lane->q,
-        .out = lane->fused ? lane->fragments[FROM_ATTENTION] : lane->x,
+        .out = b->general    ? lane->attended
+               : lane->fused ? lane->fragments[FROM_ATTENTION]
+                             : lane->x,
         .out_tiles = lane->fused,
         .pages = (uint8_t *)b->kv + (size_t)layer * b->limits.page_count * b->page_bytes,
         .page_table = b->page_table,
@@ -181,8 +183,11 @@ void cuda_op_embed(struct backend *b)
         };
         const struct cuda_attention attention = attention_of(b, lane, 0);
 
-        cuda_note(b, cuda_embed(&lane->stream, &embed, true));
-        if (lane->decode_segments > 0) {
+        if (b->general)
+            cuda_general_embed_lane(b, lane);
+        else
+            cuda_note(b, cuda_embed(&lane->stream, &embed, true));
+        if (lane->decode_segments > 0 && (!b->general || cuda_general_plans(b))) {
             struct cuda_attention decode = attention;
 
             decode.segments += lane->first_decode;
@@ -201,6 +206,10 @@ void cuda_op_attention_in(struct backend *b, uint32_t layer)
     {
         struct cuda_qkv qkv = qkv_of(b, lane, layer);
 
+        if (b->general) {
+            cuda_general_attention_in(b, lane, layer);
+            continue;
+        }
         if (lane->fused) {
             struct cuda_skinny skinny =
                 skinny_of(b, lane, b->fuses_rotary ? CUDA_SKINNY_QKV : CUDA_SKINNY_PLAIN,
@@ -230,6 +239,10 @@ void cuda_op_attention(struct backend *b, uint32_t layer)
     {
         struct cuda_attention attention = attention_of(b, lane, layer);
 
+        if (b->general && !cuda_general_attends_fast(b, layer)) {
+            cuda_general_attention(b, lane, layer);
+            continue;
+        }
         if (lane->tile_count > 0)
             cuda_note(b, cuda_attention_prefill(&lane->stream, &attention, lane->mapped_tiles,
                                                 lane->tile_count));
@@ -247,7 +260,9 @@ void cuda_op_attention_out(struct backend *b, uint32_t layer)
 
     EACH_LANE(lane)
     {
-        if (lane->fused)
+        if (b->general)
+            cuda_general_attention_out(b, lane, layer);
+        else if (lane->fused)
             skinny_residual(b, lane, &weights->out, FROM_ATTENTION, weights->ffn_norm);
         else
             product(b, lane, &weights->out, lane->x, lane->residual, lane->tokens, true);
@@ -266,6 +281,10 @@ void cuda_op_mlp(struct backend *b, uint32_t layer)
     {
         const struct cuda_rows rows = rows_of(b, lane);
 
+        if (b->general) {
+            cuda_general_mlp(b, lane, layer);
+            continue;
+        }
         if (lane->fused) {
             struct cuda_skinny skinny =
                 skinny_of(b, lane, CUDA_SKINNY_SWIGLU, &weights->gate_up, FROM_RESIDUAL);
@@ -291,7 +310,9 @@ void cuda_op_head_chunk(struct backend *b, struct cuda_lane *lane, uint32_t firs
     const struct cuda_matrix *head = &b->weights.head;
     uint32_t count = lane->outputs - first < b->head_rows ? lane->outputs - first : b->head_rows;
 
-    if (lane->fused) {
+    if (b->general) {
+        cuda_general_head(b, lane, first, count);
+    } else if (lane->fused) {
         struct cuda_skinny skinny = skinny_of(b, lane, CUDA_SKINNY_LOGITS, head, FROM_RESIDUAL);
 
         skinny.out = lane->logits;

@@ -153,9 +153,11 @@ static const float *place_vector(struct loader *l, const struct weight *weight)
 static struct cuda_matrix place_rows(struct loader *l, const struct weight *weight)
 {
     struct cuda_matrix matrix = {.outputs = weight->rows, .columns = weight->columns};
-    uint8_t *to =
-        carve_take(&l->carve, (size_t)weight->rows * weight->columns, l->b->element_bytes);
+    uint8_t *to;
 
+    if (weight->rows == 0)
+        return matrix;
+    to = carve_take(&l->carve, (size_t)weight->rows * weight->columns, l->b->element_bytes);
     list_parts(l, weight);
     matrix.rows = to;
     for (uint32_t i = 0; i < weight->part_count && to; i++) {
@@ -185,6 +187,32 @@ static struct cuda_matrix place_matrix(struct loader *l, const struct weight *we
     return matrix;
 }
 
+/* What only the general path reads. */
+static void place_layer_rest(struct loader *l, const struct layer *from, struct cuda_layer *to)
+{
+    to->attention_norm_bias = place_vector(l, &from->attention_norm_bias);
+    to->out_bias = place_vector(l, &from->attention_out_bias);
+    to->post_attention_norm = place_vector(l, &from->post_attention_norm);
+    to->post_attention_norm_bias = place_vector(l, &from->post_attention_norm_bias);
+    to->ffn_norm_bias = place_vector(l, &from->ffn_norm_bias);
+    to->gate_up_bias = place_vector(l, &from->ffn.gate_up_bias);
+    to->down_bias = place_vector(l, &from->ffn.down_bias);
+    to->post_ffn_norm = place_vector(l, &from->post_ffn_norm);
+    to->post_ffn_norm_bias = place_vector(l, &from->post_ffn_norm_bias);
+    to->sinks = place_vector(l, &from->sinks);
+}
+
+static void place_rest(struct loader *l, const struct model *m, struct cuda_weights *weights)
+{
+    weights->positions = place_rows(l, &m->positions);
+    weights->embedding_in = place_rows(l, &m->embedding_in);
+    weights->embedding_out = place_rows(l, &m->embedding_out);
+    weights->embedding_norm = place_vector(l, &m->embedding_norm);
+    weights->embedding_norm_bias = place_vector(l, &m->embedding_norm_bias);
+    weights->final_norm_bias = place_vector(l, &m->final_norm_bias);
+    weights->head_bias = place_vector(l, &m->head_bias);
+}
+
 static void walk(struct loader *l, const struct model *m, struct cuda_weights *weights)
 {
     const struct cuda_pack plain = {.order = CUDA_PACK_PLAIN};
@@ -208,8 +236,10 @@ static void walk(struct loader *l, const struct model *m, struct cuda_weights *w
         to->ffn_norm = place_vector(l, &from->ffn_norm);
         to->gate_up = place_matrix(l, &from->ffn.gate_up, gate_up);
         to->down = place_matrix(l, &from->ffn.down, plain);
+        place_layer_rest(l, from, to);
     }
     weights->final_norm = place_vector(l, &m->final_norm);
+    place_rest(l, m, weights);
     weights->embedding = place_rows(l, &m->embedding);
     if (weight_part_same(&m->head.parts[0], &m->embedding.parts[0]))
         weights->head = weights->embedding; /* tied */

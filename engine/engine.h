@@ -64,6 +64,7 @@ struct cuda_options {
     bool host_sampling;     /* wait for each step, draw on the host: the plain loop */
     bool sampling_stream;   /* draw on a stream of its own */
     bool prefill_lane;      /* prompts on a lane of their own */
+    bool general;           /* the kernels for any model, even where fused ones serve: for tests */
 };
 
 struct engine_options {

@@ -111,6 +111,7 @@ struct cuda_sampling {
     uint32_t bias_count; /* the row's first entries of `biases` */
     uint32_t stop_count; /* cannot be drawn while generated < min_tokens; end the row after */
     uint32_t min_tokens;
+    uint32_t prompt_count;        /* tokens of the prompt: longrope's choice */
     int32_t stops[CUDA_STOP_MAX]; /* end tokens among them, unless they are ignored */
 };
 
