@@ -88,11 +88,15 @@ static void set_shape(const struct making *making, const struct arch_weight *lin
 static void add_line(struct making *making, const struct arch_weight *line, uint32_t layer)
 {
     struct quantize_list *list = making->list;
-    struct weight *weight = arch_weight_at(line, making->model, layer, 0);
-    const struct weight_part *part = &weight->parts[line->part];
     struct quantize_tensor *tensor = list->count ? &list->tensors[list->count - 1] : NULL;
     char *name = list->names[list->count];
+    const struct weight_part *part;
+    struct weight *weight;
 
+    if (arch_weight_count(line, making->model, layer) == 0)
+        return;
+    weight = arch_weight_at(line, making->model, layer, 0);
+    part = &weight->parts[line->part];
     if (!line->name || !line->hf_name || weight->part_count <= line->part ||
         !is_bound(making, line, layer, part))
         return;
