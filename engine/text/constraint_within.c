@@ -57,7 +57,8 @@ static int walk(struct constraint *constraint, uint32_t most, uint32_t *words, s
     return 0;
 }
 
-/* With the lock held. Where every token leads too far, nothing helps and none goes. */
+/* With the lock held. Where the text cannot end and every token leads too far, nothing helps: that
+ * need not be walked again. */
 static int leave_out_far(struct constraint *constraint, uint32_t number, uint32_t most,
                          uint32_t *words, size_t word_count)
 {
@@ -69,7 +70,8 @@ static int leave_out_far(struct constraint *constraint, uint32_t number, uint32_
     if (r < 0)
         return r;
     known = &constraint->finish.states[number];
-    if (known->farthest != DISTANCE_UNKNOWN && (known->farthest <= most || known->nearest > most))
+    if (known->farthest != DISTANCE_UNKNOWN &&
+        (known->farthest <= most || (known->nearest > most && distance > 0)))
         return 0;
     constraint->path[0] = number;
     r = walk(constraint, most, words, word_count, &found);

@@ -41,6 +41,8 @@ static const char *const grammars[] = {
     "root ::= (\"ab\" | \"c\" root \"d\"){2,4} \"!\"",
     "root ::= a a b\na ::= (\"x\" b){3}\nb ::= [0-9]{2,} | \"(\" a \")\"",
     "root ::= \"a\" root \"b\" | \"c\"{5}",
+    /* Far to go on from where it may end. */
+    "root ::= call (\",\" call)*\ncall ::= \"do(\" [a-c]{20} \")\"",
 };
 enum {
     SCHEMAS = sizeof schemas / sizeof *schemas,
