@@ -47,7 +47,7 @@ constexpr uint32_t NO_TILE = 0xffffffffu;
 constexpr int COMPUTE_WARPS = 8;
 constexpr int COMPUTE_THREADS = COMPUTE_WARPS * 32;
 constexpr int BYTES_AHEAD = 64 * 1024;   /* of weights on the way at once */
-constexpr int SHARED_BYTES = 113 * 1024; /* half a multiprocessor's */
+constexpr int SHARED_BYTES = 113 * 1024; /* half a multiprocessor's, where a block may have it */
 
 /* How the work is cut. */
 constexpr int TILES = CUDA_SKINNY_TOKENS / 8;
@@ -589,6 +589,12 @@ Kernel find_kernel(enum dtype type, int kind)
     return type == DT_BF16 ? kernels_of<bf16>[kind] : kernels_of<f16>[kind];
 }
 
+/* With capability 12.0 a block has 99 KB at most: the ring is shorter there. */
+int shared_bytes(const struct cuda_properties *properties)
+{
+    return properties->shared_bytes < SHARED_BYTES ? (int)properties->shared_bytes : SHARED_BYTES;
+}
+
 } /* namespace */
 
 extern "C" uint64_t cuda_skinny_scratch(const struct cuda_properties *properties, uint32_t outputs)
@@ -603,8 +609,8 @@ extern "C" int cuda_skinny_setup(struct cuda_context *context)
 
     for (enum dtype type : types)
         for (int kind = 0; kind < KINDS; kind++) {
-            int r =
-                cuda_kernel_shared(context, (const void *)find_kernel(type, kind), SHARED_BYTES);
+            int r = cuda_kernel_shared(context, (const void *)find_kernel(type, kind),
+                                       shared_bytes(&context->properties));
 
             if (r < 0)
                 return r;
@@ -624,7 +630,8 @@ extern "C" int cuda_skinny(const struct cuda_stream *stream, const struct cuda_s
     p.tokens = a->tokens;
     p.outputs = a->outputs;
     p.chunks = chunks;
-    p.stages = min((SHARED_BYTES - FIXED_BYTES) / STAGE_BYTES, STAGES_MOST);
+    p.stages =
+        min((shared_bytes(&stream->context->properties) - FIXED_BYTES) / STAGE_BYTES, STAGES_MOST);
     p.each = units / blocks;
     p.extra = units % blocks;
     p.squares = a->squares;

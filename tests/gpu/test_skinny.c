@@ -1,5 +1,5 @@
-/* Protects the fused products of few rows: every kind, type and number of tokens against float64,
- * on odd shapes.
+/* Protects the fused products of few rows: logits, residual and SwiGLU, every type and number of
+ * tokens against float64, on odd shapes. (q, k and v have the goldens.)
  *
  *     test_skinny          the tests
  *     test_skinny bench    microseconds of each product of an 8B model, in chains of dependent
@@ -267,6 +267,16 @@ static void test_logits(void **state)
     }
 }
 
+/* With the shared memory of a block on cards of capability 12.0. */
+static void test_small_block(void **state)
+{
+    const size_t bytes = context.properties.shared_bytes;
+
+    context.properties.shared_bytes = 99 * 1024;
+    test_logits(state);
+    context.properties.shared_bytes = bytes;
+}
+
 static void test_residual(void **state)
 {
     (void)state;
@@ -513,6 +523,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_small_block),
         cmocka_unit_test(test_residual),
         cmocka_unit_test(test_swiglu),
     };
