@@ -574,7 +574,9 @@ extern "C" int cuda_sample(const struct cuda_stream *stream, const struct cuda_s
     if (output_count == 0)
         return 0;
     if (args->vocabulary == 0 || args->vocabulary > VOCABULARY_MAX)
-        return E_UNSUPPORTED;
+        return fault_set(&stream->context->failure, E_UNSUPPORTED,
+                         "a vocabulary of %u tokens is not served on GPUs (up to %u are)",
+                         args->vocabulary, VOCABULARY_MAX);
     scratch_carve(args->vocabulary, output_count, scratch, &stats);
     r = cuda_kernel_shared(stream->context, (const void *)sample_rows, shared_bytes);
     if (r == 0)
