@@ -211,7 +211,7 @@ CUDA_CU := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_OBJECTS := $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o) $(patsubst %.c,$(BUILD)/cuda/%.o,$(CUDA_C) $(CUDA_USED))
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden \
              $(foreach a,$(CUDA_TARGETS),-gencode arch=compute_$(a),code=sm_$(a)) \
-             $(if $(word 2,$(CUDA_TARGETS)),--diag-suppress 177) # what only newer GPUs' code uses
+             $(if $(filter 7% 8%,$(CUDA_TARGETS)),--diag-suppress 177) # what only newer GPUs' code uses
 CUDART := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread
 
 $(BUILD)/cuda/flags: FORCE
