@@ -124,6 +124,11 @@ void arch_weight_add(const struct arch_weight *line, struct model *model, struct
     model->parameters += (uint64_t)part.rows * weight->columns;
 }
 
+bool arch_weight_is_vector(const struct arch_weight *line)
+{
+    return line->columns == DIM_ONE || (line->rows == DIM_ONE && (line->flags & WEIGHT_FLOAT));
+}
+
 bool arch_weight_is_down(const struct arch_weight *line)
 {
     const size_t down = offsetof(struct ffn, down);

@@ -133,6 +133,8 @@ uint32_t arch_weight_count(const struct arch_weight *line, const struct model *m
 /* The weight that a line describes, in the model or in its layer; `expert` is below the count. */
 struct weight *arch_weight_at(const struct arch_weight *line, struct model *model, uint32_t layer,
                               uint32_t expert);
+/* Does the tensor have one dimension? A product's only row has two. */
+bool arch_weight_is_vector(const struct arch_weight *line);
 /* Is it the last product of a feed-forward network, of whichever? */
 bool arch_weight_is_down(const struct arch_weight *line);
 /* Does that name tell experts (or heads) apart by a number of their own? */

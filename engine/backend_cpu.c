@@ -236,17 +236,12 @@ static size_t page_bytes(const struct backend *b, const struct model *m)
 
 static int check_model(const struct model *m, struct fault *fault)
 {
-    const char *what = NULL;
-
-    if (m->attention == ATTENTION_LATENT && !m->layers[0].kv_up.parts[0].data)
-        what = "random weights for latent attention";
-    if (m->attention == ATTENTION_HEADS && m->value_size != m->head_size)
-        what = "values of another size than keys";
-    if (!what)
+    if (m->attention == ATTENTION_LATENT || m->value_size == m->head_size)
         return 0;
     return fault_set(fault, E_UNSUPPORTED,
-                     "the architecture %s needs %s, which are not computed on the CPU yet",
-                     m->architecture, what);
+                     "the architecture %s needs values of another size than keys, which are not "
+                     "computed on the CPU yet",
+                     m->architecture);
 }
 
 static int costs(struct backend *b, const struct model *model, const struct engine_limits *limits,

@@ -345,7 +345,7 @@ static struct weight_part rows_of(const struct weight_part *part, uint32_t colum
 
     slice.rows = turned ? columns : rows;
     slice.transposed = turned ? columns : 0;
-    if (part->tables)
+    if (part->tables || !part->data)
         slice.first_row += first;
     else
         slice.data = (const uint8_t *)part->data + first * dtype_bytes(part->type, columns);

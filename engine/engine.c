@@ -659,11 +659,14 @@ static uint64_t layer_products(const struct model *m, const struct layer *layer)
 struct engine_costs engine_costs(const struct engine *engine)
 {
     const struct model *m = engine->model;
+    uint64_t numbers = m->attention == ATTENTION_LATENT
+                           ? 2 * (uint64_t)m->kv_latent + m->ropes[0].size
+                           : 2 * (uint64_t)m->head_size; /* of a key and a value */
     struct engine_costs costs = {
         .weight_bytes = engine->costs.step,
         .kv_token_bytes = engine->costs.page / engine->limits.page_tokens,
         .output_products = (uint64_t)m->head.rows * m->head.columns,
-        .pair_products = (uint64_t)2 * m->layer_count * m->heads * m->head_size,
+        .pair_products = (uint64_t)m->layer_count * m->heads * numbers,
     };
 
     for (uint32_t i = 0; i < m->layer_count; i++)

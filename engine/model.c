@@ -187,7 +187,7 @@ static struct stored_tensor wanted_shape(const struct binding *binding,
         stacked.dimensions[stacked.dimension_count - 1] = model->expert_count;
         return stacked;
     }
-    if ((line->rows == DIM_ONE && (line->flags & WEIGHT_FLOAT)) || line->columns == DIM_ONE)
+    if (arch_weight_is_vector(line))
         return vector_of((uint64_t)rows * columns);
     if (has_flag(binding, line, WEIGHT_HF_TRANSPOSED))
         return (struct stored_tensor){.dimension_count = 2, .dimensions = {rows, columns}};

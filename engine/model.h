@@ -37,8 +37,8 @@ enum {
  *
  * A part that is cut out of a larger tensor begins at `data` and may lie scattered there: row r is
  * the tensor's row (r / block_rows) block_stride + r % block_rows. A transposed tensor has
- * `transposed` elements from column to column, and its rows are neighbours; with tables its
- * column c is their row first_row + c. */
+ * `transposed` elements from column to column, and its rows are neighbours; with tables, or
+ * random, its column c is their row first_row + c. */
 struct weight_part {
     enum dtype type;
     uint32_t rows;
@@ -49,7 +49,7 @@ struct weight_part {
     uint32_t transposed; /* 0: a row's elements follow each other */
     float plus;          /* to be added to every element: Gemma's norms are stored less 1 */
     /* What the elements need to be numbers, or NULL. With them the part's row r is row
-     * first_row + r of theirs, and `data` only tells parts apart. */
+     * first_row + r of theirs, and `data` only tells parts apart. So it is of random weights. */
     const struct quant_tables *tables;
     uint32_t first_row;
 };

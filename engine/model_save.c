@@ -73,7 +73,7 @@ static void list_tensor(struct save *save, const struct arch_weight *line, uint3
     arch_weight_name(line->hf_name, layer, expert, tensor->name);
     tensor->part = weight->parts[line->part];
     tensor->columns = weight->columns;
-    tensor->vector = line->rows == DIM_ONE || line->columns == DIM_ONE;
+    tensor->vector = arch_weight_is_vector(line);
     tensor->bytes = dtype_bytes(tensor->part.type, (uint64_t)tensor->part.rows * tensor->columns);
     save->tensor_count++;
 }

@@ -95,6 +95,12 @@ static void gather(const struct weight_part *part, uint32_t columns, uint32_t ro
 
     if (part->block_rows > 0)
         at = (uint64_t)(row / part->block_rows) * part->block_stride + row % part->block_rows;
+    if (!part->data) { /* random, and turned round */
+        for (uint32_t i = 0; i < count; i++)
+            make_floats(part, (uint64_t)(part->first_row + first + i) * part->transposed + at, 1,
+                        to + i);
+        return;
+    }
     if (part->tables && part->transposed == 0)
         dequant_tables(part->tables, part->first_row + (uint32_t)at, first, count, to);
     for (uint32_t i = 0; i < count && part->tables && part->transposed > 0; i++)
@@ -135,8 +141,8 @@ void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t
     must((type == part->type && !part->tables) || type == DT_F32 || type == DT_F16 ||
          type == DT_BF16);
     must((uint64_t)first_row + rows <= part->rows);
-    if (!from)
-        read_random(part, first, count, type, to);
+    if (!from && part->transposed == 0)
+        read_random(part, first + (uint64_t)part->first_row * columns, count, type, to);
     else if (!weight_part_plain(part))
         read_scattered(part, columns, first_row, rows, type, to);
     else if (type == part->type)

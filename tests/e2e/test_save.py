@@ -4,6 +4,7 @@ failure leaves nothing behind.
 """
 
 import json
+import pathlib
 import resource
 import signal
 import subprocess
@@ -13,8 +14,9 @@ import pytest
 import safetensors
 
 from test_cli import assert_refused, environment, weft
-from weft import BINARY
+from weft import BINARY, Weft
 
+DATA = pathlib.Path(__file__).parents[1] / "data" / "arch"
 SIZES = {
     "hidden_size": 72,
     "num_hidden_layers": 3,
@@ -197,3 +199,23 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     assert done.returncode == 1 and done.stdout == b""
     assert last.startswith("weft: cannot write ") and "model.safetensors: File too large" in last
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["hf_qwen2_moe", "hf_deepseek_v2_groups"])
+def test_mixture_saved_is_the_same_model(tmp_path, name):
+    """Experts, shared ones and latent attention: what is computed in place and what is read back
+    give the same tokens."""
+    shape = DATA / name / "config.json"
+    folder = tmp_path / "saved"
+    done = weft("save", "--random-weights", shape, folder)
+    assert done.returncode == 0, done.stderr.decode()
+    body = {"prompt": [3, 1, 4, 1, 5], "max_tokens": 24, "ignore_eos": True}
+    body |= {"temperature": 0, "return_token_ids": True}
+    answers = []
+    options = ["--cpu-exact", "--max-context", "64", "--max-batch", "4"]
+    for more, model in (([], folder), (["--random-weights", shape], None)):
+        with Weft(*options, *more, model=model, device="cpu") as server:
+            status, _, data = server.post("/v1/completions", body)
+            assert status == 200, data
+            answers.append(json.loads(data)["choices"][0]["token_ids"])
+    assert answers[0] == answers[1] and len(answers[0]) == 24

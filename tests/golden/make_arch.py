@@ -74,6 +74,11 @@ CHECKPOINTS = {
         3, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24,
         shared_expert_intermediate_size=36, norm_topk_prob=False, mlp_only_layers=[1]),
         "bfloat16"),
+    "hf_deepseek_v2_groups": ("DeepseekV2ForCausalLM", "deepseek_v2", sizes(
+        2, 4, q_lora_rank=20, kv_lora_rank=18, qk_nope_head_dim=10, qk_rope_head_dim=6,
+        v_head_dim=14, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+        n_shared_experts=None, n_group=3, topk_group=2, topk_method="group_limited_greedy",
+        routed_scaling_factor=1.5, first_k_dense_replace=0), "bfloat16"),
     "hf_granite": ("GraniteForCausalLM", "granite", sizes(
         2, embedding_multiplier=6.0, logits_scaling=3.0, residual_multiplier=0.4,
         attention_multiplier=0.2), "bfloat16"),
