@@ -41,6 +41,22 @@ static int read_effort(struct draft *draft, json_t *input)
     return 0;
 }
 
+/* Returns 1 if there are documents, 0, or a fault. */
+static int read_documents(struct draft *draft, json_t **ret_documents)
+{
+    int r = json_get_array(draft->body, "", "documents", ret_documents, &draft->fault);
+
+    for (size_t i = 0; r > 0 && i < json_array_size(*ret_documents); i++) {
+        char field[32];
+
+        if (json_is_object(json_array_get(*ret_documents, i)))
+            continue;
+        (void)snprintf(field, sizeof field, "documents[%zu]", i);
+        return draft_fault(draft, E_INVALID, field, "'%s' must be an object", field);
+    }
+    return r;
+}
+
 /* What the template is rendered with, but for the messages. */
 static int read_variables(struct draft *draft, json_t *input)
 {
@@ -48,7 +64,7 @@ static int read_variables(struct draft *draft, json_t *input)
     int r = json_get_object(draft->body, "", "chat_template_kwargs", &more, &draft->fault);
 
     if (r >= 0)
-        r = json_get_array(draft->body, "", "documents", &documents, &draft->fault);
+        r = read_documents(draft, &documents);
     if (r >= 0)
         r = read_effort(draft, input);
     if (r < 0)

@@ -286,6 +286,32 @@ static int read_response_format(struct draft *draft)
     return read_object(draft, "", "response_format");
 }
 
+/* What is given under a name that we do not know may ask for anything. */
+static int check_structured(struct draft *draft, json_t *object)
+{
+    static const char *const known[] = {
+        "json", "regex", "choice", "grammar", "json_object", "whitespace_pattern",
+        "disable_any_whitespace", "structural_tag", "disable_additional_properties",
+        /* choose among the other server's engines */
+        "backend", "disable_fallback", "_backend", "_backend_was_auto"};
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(object, name, value)
+    {
+        bool is_known = json_is_null(value);
+        char field[FIELD_BYTES];
+
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            is_known = is_known || strcmp(name, known[i]) == 0;
+        (void)snprintf(field, sizeof field, "structured_outputs.%.32s", name);
+        if (!is_known)
+            return draft_fault(draft, E_UNSUPPORTED, field, "'%s' is not known to this server",
+                               field);
+    }
+    return 0;
+}
+
 static int read_structured(struct draft *draft)
 {
     static const char path[] = "structured_outputs.";
@@ -300,6 +326,9 @@ static int read_structured(struct draft *draft)
 
     if (r <= 0 || json_object_size(object) == 0)
         return r < 0 ? r : 0;
+    r = check_structured(draft, object);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const json_t *value = json_object_get(object, refused[i]);
         char field[FIELD_BYTES];

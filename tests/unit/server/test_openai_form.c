@@ -201,6 +201,11 @@ static void test_other_servers_fields(void **state)
     bad("\"structured_outputs\":[]", "structured_outputs", "object");
     bad("\"structured_outputs\":{\"structural_tag\":\"x\"}", "structured_outputs.structural_tag",
         "not supported");
+    bad("\"structured_outputs\":{\"regexp\":\"a\"}", "structured_outputs.regexp", "not known");
+    bad("\"structured_outputs\":{\"regex\":\"a\",\"x\":false}", "structured_outputs.x",
+        "not known");
+    holds("\"structured_outputs\":{\"regex\":\"a\",\"x\":null,\"disable_fallback\":true}", "a",
+          "b");
     bad("\"structural_tag\":\"x\"", "structural_tag", "not supported");
 }
 

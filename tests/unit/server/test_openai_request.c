@@ -293,6 +293,7 @@ static void test_template_variables(void **state)
     request_free(request);
     bad(OPENAI_CHAT, CHAT("\"chat_template_kwargs\":[]"), 400, "chat_template_kwargs", "object");
     bad(OPENAI_CHAT, CHAT("\"documents\":{}"), 400, "documents", "array");
+    bad(OPENAI_CHAT, CHAT("\"documents\":[{},1]"), 400, "documents[1]", "object");
     bad(OPENAI_CHAT, CHAT("\"reasoning_effort\":1"), 400, "reasoning_effort", "string");
 }
 
