@@ -105,8 +105,10 @@ int constraint_state_finish(struct constraint_state *state, char *bytes, size_t 
                             struct fault *fault);
 /* As constraint_state_mask(), for a text that may take `tokens_left` tokens more, its end among
  * them: without the tokens behind which the shortest way to the end, taken a byte a token, would
- * not fit. Where all tokens are such, none is left out. So a text comes to its end in time, unless
- * one token opens more than the margin or there never was room. */
+ * not fit. Where all tokens are such, that way is cut into the longest tokens, and only its first
+ * is left when no others fit; where these are too many as well, or it is longer than 1,024 bytes,
+ * all are left. So a text comes to its end in time, unless one token opens more than the margin or
+ * there never was room. */
 int constraint_state_mask_within(struct constraint_state *state, uint32_t tokens_left,
                                  uint32_t *words, size_t word_count, struct fault *fault);
 

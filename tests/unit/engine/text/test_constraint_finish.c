@@ -283,6 +283,52 @@ static void test_choices(void **ignored)
     vocabulary_trie_close(trie);
 }
 
+/* No room for a way of a byte a token, but for one of long tokens, to the last that it takes. */
+static void test_long_tokens(void **ignored)
+{
+    static const char *const texts[] = {"abcdefghij", "abc", "defghij", "xx", "a", "b",
+                                        "c",          "d",   "e",       "f",  "g", "h",
+                                        "i",          "j",   "x",       "y",  "ja"};
+    enum { TOKENS = sizeof texts / sizeof *texts, LONG = 9, WAY = 10 * LONG };
+    const char *text = "root ::= \"abcdefghij\"{6} [xy]{0,30} \"abcdefghij\"{3} \"y\"*";
+    struct vocabulary_token tokens[TOKENS + 1] = {{0}};
+    struct vocabulary_trie *trie = NULL;
+    struct constraint *constraint = NULL;
+    struct grammar *grammar = NULL;
+    int32_t end = TOKENS;
+
+    (void)ignored;
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (struct vocabulary_token){texts[i], strlen(texts[i])};
+    assert_int_equal(vocabulary_trie_open(tokens, TOKENS + 1, &end, 1, &trie, NULL), 0);
+    assert_int_equal(gbnf_parse(text, strlen(text), &grammar, NULL), 0);
+    assert_int_equal(constraint_open(grammar, trie, NULL, &constraint, NULL), 0);
+    grammar_close(grammar);
+    for (uint32_t room = LONG + 1; room <= WAY + 50; room++) {
+        for (int walk = 0; walk < WALKS; walk++) {
+            struct constraint_state *state = NULL;
+            uint32_t mask, bits[TOKENS + 1], count;
+
+            assert_int_equal(constraint_state_open(constraint, &state, NULL), 0);
+            assert_int_equal(constraint_state_distance(state, NULL), WAY);
+            for (uint32_t left = room; left > 0 && !constraint_state_is_ended(state); left--) {
+                assert_int_equal(constraint_state_mask_within(state, left, &mask, 1, NULL), 1);
+                count = 0;
+                for (uint32_t i = 0; i <= TOKENS; i++)
+                    if (mask >> i & 1)
+                        bits[count++] = i;
+                assert_true(count > 0);
+                assert_int_equal(
+                    constraint_state_token(state, (int32_t)bits[random_below(count)], NULL), 1);
+            }
+            assert_true(constraint_state_is_ended(state));
+            constraint_state_close(state);
+        }
+    }
+    constraint_close(constraint);
+    vocabulary_trie_close(trie);
+}
+
 /* With too little room nothing is forced. */
 static void test_no_room(void **ignored)
 {
@@ -342,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_ends_in_time),
         cmocka_unit_test(test_nothing_else_is_left_out),
         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_long_tokens),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_without_memory),
     };
