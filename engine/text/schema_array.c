@@ -167,21 +167,42 @@ static int32_t contains(const struct array *array, const json_t *schema, int32_t
     return grammar_sequence(compiler->grammar, nodes, 5);
 }
 
-static int32_t array_contains(struct array *array, const json_t *schema)
+/* The schemas that ask for an item by "contains": how many, and the first. */
+static uint32_t find_contains(const struct array *array, const json_t **ret_schema,
+                              int64_t *ret_least)
 {
-    struct schema_compiler *compiler = array->compiler;
-    int64_t least = 1;
     uint32_t found = 0;
 
-    for (uint32_t i = 0; i < array->leaf->set.count; i++)
-        found += json_object_get(array->leaf->set.schemas[i], "contains") ? 1 : 0;
-    json_integral(json_object_get(schema, "minContains"), &least);
-    if (least == 0 && !find_keyword(array, "maxContains"))
+    for (uint32_t i = 0; i < array->leaf->set.count; i++) {
+        const json_t *schema = array->leaf->set.schemas[i];
+        int64_t least = 1;
+
+        if (!json_object_get(schema, "contains"))
+            continue;
+        json_integral(json_object_get(schema, "minContains"), &least);
+        if (least == 0 && !json_object_get(schema, "maxContains"))
+            continue;
+        if (found++ > 0)
+            continue;
+        *ret_schema = schema;
+        *ret_least = least;
+    }
+    return found;
+}
+
+static int32_t array_contains(struct array *array)
+{
+    struct schema_compiler *compiler = array->compiler;
+    const json_t *schema = NULL;
+    int64_t least = 0;
+    uint32_t found = find_contains(array, &schema, &least);
+
+    if (found == 0)
         return positions(array);
     if (least > SCHEMA_COUNT_MAX)
         return schema_refuse(compiler, E_TOO_LARGE, schema, "minContains", "may be %d at most",
                              SCHEMA_COUNT_MAX);
-    if (found > 1 || find_keyword(array, "maxContains") || array->prefix_count > 0 ||
+    if (found > 1 || json_object_get(schema, "maxContains") || array->prefix_count > 0 ||
         array->high >= 0 || array->low > least)
         return schema_refuse(compiler, E_UNSUPPORTED, schema, "contains",
                              "cannot be enforced beside maxContains, prefixItems, maxItems, "
@@ -206,7 +227,7 @@ static const json_t *item_constants(const struct array *array)
         return NULL;
     for (size_t i = 0; i < json_array_size(constants); i++)
         for (size_t j = 0; j < i; j++)
-            if (json_equal(json_array_get(constants, i), json_array_get(constants, j)))
+            if (schema_values_equal(json_array_get(constants, i), json_array_get(constants, j)))
                 return NULL;
     return constants;
 }
@@ -241,7 +262,7 @@ static int32_t array_unique(struct array *array, const json_t *schema)
     uint32_t count = (uint32_t)json_array_size(constants);
 
     if (array->high == 0 || array->high == 1)
-        return positions(array);
+        return array_contains(array);
     if (!constants || find_keyword(array, "contains"))
         return schema_refuse(compiler, E_UNSUPPORTED, schema, "uniqueItems",
                              "cannot be enforced, but for items of one \"enum\" of at most %d "
@@ -268,7 +289,7 @@ static int32_t array_unique(struct array *array, const json_t *schema)
 int32_t schema_array(struct schema_compiler *compiler, const struct schema_leaf *leaf)
 {
     struct array array = {.compiler = compiler, .leaf = leaf};
-    const json_t *unique = NULL, *contained;
+    const json_t *unique = NULL;
     int32_t body;
     int r = array_read(&array);
 
@@ -279,12 +300,6 @@ int32_t schema_array(struct schema_compiler *compiler, const struct schema_leaf 
     for (uint32_t i = 0; i < leaf->set.count; i++)
         if (json_is_true(json_object_get(leaf->set.schemas[i], "uniqueItems")))
             unique = leaf->set.schemas[i];
-    contained = find_keyword(&array, "contains");
-    if (unique)
-        body = array_unique(&array, unique);
-    else if (contained)
-        body = array_contains(&array, contained);
-    else
-        body = positions(&array);
+    body = unique ? array_unique(&array, unique) : array_contains(&array);
     return schema_pair(compiler, schema_open_bracket(compiler, '['), body);
 }

@@ -31,11 +31,39 @@ static unsigned type_of(const json_t *value)
     return 0;
 }
 
-static bool equal(const json_t *a, const json_t *b)
+static bool equal_members(const json_t *a, const json_t *b)
 {
+    const char *name;
+    json_t *value;
+
+    if (json_object_size(a) != json_object_size(b))
+        return false;
+    json_object_foreach((json_t *)(uintptr_t)a, name, value)
+    {
+        const json_t *other = json_object_get(b, name);
+
+        if (!other || !schema_values_equal(value, other))
+            return false;
+    }
+    return true;
+}
+
+bool schema_values_equal(const json_t *a, const json_t *b)
+{
+    if (json_is_integer(a) && json_is_integer(b))
+        return json_integer_value(a) == json_integer_value(b);
     if (json_is_number(a) && json_is_number(b))
         return json_number_value(a) == json_number_value(b);
-    return json_equal(a, b) == 1;
+    if (json_is_object(a) && json_is_object(b))
+        return equal_members(a, b);
+    if (!json_is_array(a) || !json_is_array(b))
+        return json_equal(a, b) == 1;
+    if (json_array_size(a) != json_array_size(b))
+        return false;
+    for (size_t i = 0; i < json_array_size(a); i++)
+        if (!schema_values_equal(json_array_get(a, i), json_array_get(b, i)))
+            return false;
+    return true;
 }
 
 /* Whether the schema's own enum, const and not let the value through. */
@@ -45,7 +73,7 @@ static bool listed(const json_t *schema, const json_t *value, bool negated)
     const json_t *values = json_object_get(schema, "enum"), *not = json_object_get(schema, "not");
     size_t i;
 
-    if (constant && !equal(constant, value))
+    if (constant && !schema_values_equal(constant, value))
         return false;
     if (!negated && json_is_object(not ) && !json_object_get(not, "type") &&
         listed(not, value, true))
@@ -54,7 +82,7 @@ static bool listed(const json_t *schema, const json_t *value, bool negated)
         return true;
     json_array_foreach(values, i, one)
     {
-        if (equal(one, value))
+        if (schema_values_equal(one, value))
             return true;
     }
     return false;

@@ -175,6 +175,8 @@ int32_t schema_enum(struct schema_compiler *compiler, const struct schema_leaf *
 /* The strings that the leaf allows, its enum and const too; *ret_set NULL: all of them. */
 int schema_enum_strings(struct schema_compiler *compiler, const struct schema_leaf *leaf,
                         const struct regular **ret_set);
+/* As the standard compares: 1 and 1.0 are one value. The nesting is bounded by json_parse(). */
+bool schema_values_equal(const json_t *a, const json_t *b);
 /* Whether the number fits the leaf's bounds: for enum. Negative with the fault written. */
 int schema_number_fits(struct schema_compiler *compiler, const struct schema_leaf *leaf,
                        const json_t *number);

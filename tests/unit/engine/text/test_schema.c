@@ -281,6 +281,10 @@ static void test_arrays(void **state)
          "\"integer\"]},\"minContains\":2}",
          {"[null,null]", "[1,null,2,null,3]", "[null,null,null]"},
          {"[]", "[null]", "[1,null]", "[null,\"\",null]"}},
+        {"{\"allOf\":[{\"contains\":{\"type\":\"null\"},\"minContains\":0},{\"contains\":{\"type\":"
+         "\"integer\"}}],\"type\":\"array\"}",
+         {"[1]", "[null,1]"},
+         {"[]", "[null]"}},
         {"{\"allOf\":[{\"prefixItems\":[{\"minimum\":3}]},{\"items\":{\"type\":\"integer\"}}],"
          "\"type\":\"array\"}",
          {"[3,1]", "[]"},
