@@ -566,6 +566,18 @@ static void cut_turn_end(struct tool_parser *parser)
     }
 }
 
+/* What closes a call may be cut off as well: the call is told already, and this is no text. */
+static void cut_close(struct tool_parser *parser)
+{
+    for (size_t i = 0; i < parser->format->marker_count; i++) {
+        const struct tool_marker *marker = &parser->format->markers[i];
+
+        if (marker->act == TOOL_ACT_CLOSE && marker_active(parser, marker) &&
+            strncmp(marker->text, parser->held, parser->held_bytes) == 0)
+            parser->held_bytes = 0;
+    }
+}
+
 void tool_parser_finish(struct tool_parser *parser, tool_sink *sink, void *data)
 {
     parser->sink = sink;
@@ -577,6 +589,7 @@ void tool_parser_finish(struct tool_parser *parser, tool_sink *sink, void *data)
         cut_turn_end(parser);
         tools_break(parser);
     } else if (parser->state == TOP) {
+        cut_close(parser);
         tools_text(parser, parser->held, parser->held_bytes);
     }
     parser->held_bytes = 0;

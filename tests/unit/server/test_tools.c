@@ -287,6 +287,27 @@ static void test_half_calls_come_back(void **state)
     CHECK(cases, .calls = true, .ends_given = true);
 }
 
+/* The end that comes amid a marker behind a whole call leaves nothing of it. */
+static void test_half_closes_are_left_out(void **state)
+{
+    static const struct expected cases[] = {
+        {"hermes", "<tool_call>{\"name\":\"f\"}\n</tool_", "", "", "f({})\n", false},
+        {"hermes", "<tool_call>{\"name\":\"f\"}</tool_x", "</tool_x", "", "f({})\n", false},
+        {"hermes", "A</tool_", "A</tool_", "", "", false},
+        {"functionary", "<function=f>{}</func", "", "", "f({})\n", false},
+        {"deepseek_v3",
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n``", "",
+         "", "f({})\n", false},
+        {"deepseek_v31",
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><"
+         "｜tool▁ca",
+         "", "", "f({})\n", false},
+    };
+
+    (void)state;
+    CHECK(cases, .calls = true, .ends_given = true);
+}
+
 static void test_end_of_turn(void **state)
 {
     static const struct expected given[] = {
@@ -536,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_reasoning),
         cmocka_unit_test(test_without_calls),
         cmocka_unit_test(test_half_calls_come_back),
+        cmocka_unit_test(test_half_closes_are_left_out),
         cmocka_unit_test(test_end_of_turn),
         cmocka_unit_test(test_goes_out_at_once),
         cmocka_unit_test(test_pieces_are_joined),
