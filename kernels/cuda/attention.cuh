@@ -79,15 +79,6 @@ struct plan plan_place(void *scratch, const struct cuda_properties *properties, 
                        uint64_t *ret_bytes);
 uint32_t plan_blocks(const struct cuda_properties *properties);
 
-/* 2^v to two units in the last place; 0 below the normal numbers. */
-__device__ __forceinline__ float exp2_fast(float v)
-{
-    float to;
-
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(to) : "f"(v));
-    return to;
-}
-
 /* Where element `column` of token `token`'s result lies in args.out. */
 __device__ __forceinline__ size_t output_index(const struct cuda_attention &args, uint32_t token,
                                                uint32_t column)

@@ -200,8 +200,8 @@ struct fold {
     {
         const float highest = fmaxf(*most, most_more);
 
-        scale = exp2_fast(*most - highest);
-        factor = exp2_fast(most_more - highest);
+        scale = exp2_approximate(*most - highest);
+        factor = exp2_approximate(most_more - highest);
         *most = highest;
         *sum = fmaf(*sum, scale, __fmul_rn(sum_more, factor));
     }
@@ -215,15 +215,6 @@ __device__ __forceinline__ void output_pair(const struct cuda_attention &args, u
 
     *(uint32_t *)((T *)args.out + output_index(args, token, column)) =
         pack_pair<T>(__fmul_rn(value.x, factor), __fmul_rn(value.y, factor));
-}
-
-/* 8 x 8 elements, rows for columns. */
-__device__ __forceinline__ uint32_t transposed(uint32_t v)
-{
-    uint32_t to;
-
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(v));
-    return to;
 }
 
 template <class T, int SIZE, int TILES> struct consumer {
@@ -379,10 +370,10 @@ template <class T, int SIZE, int TILES> struct consumer {
             for (int distance = 4; distance < 32; distance *= 2)
                 highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, distance));
             highest = fmaxf(highest, most[tile][i]);
-            factors[i] = exp2_fast(most[tile][i] - highest);
+            factors[i] = exp2_approximate(most[tile][i] - highest);
             most[tile][i] = highest;
-            s[i] = exp2_fast(s[i] - highest);
-            s[i + 2] = exp2_fast(s[i + 2] - highest);
+            s[i] = exp2_approximate(s[i] - highest);
+            s[i + 2] = exp2_approximate(s[i + 2] - highest);
             sum[tile][i] = fmaf(sum[tile][i], factors[i], s[i] + s[i + 2]);
         }
     }
@@ -406,8 +397,8 @@ template <class T, int SIZE, int TILES> struct consumer {
             if (warp * 16 + lane / 4 + 8 >= left)
                 s[tile][2] = s[tile][3] = LOWEST;
             weigh(s[tile], tile, factors[tile]);
-            weights[tile][0] = transposed(pack_pair<T>(s[tile][0], s[tile][1]));
-            weights[tile][1] = transposed(pack_pair<T>(s[tile][2], s[tile][3]));
+            weights[tile][0] = transposed_matrix(pack_pair<T>(s[tile][0], s[tile][1]));
+            weights[tile][1] = transposed_matrix(pack_pair<T>(s[tile][2], s[tile][3]));
         }
 #pragma unroll
         for (int step = 0; step < STEPS; step++) {
@@ -463,7 +454,7 @@ template <class T, int SIZE, int TILES> struct consumer {
             const float2 extremes = room.extremes[i * 8 + head];
             const float2 value =
                 *(const float2 *)(room.merge + (i * merge_heads + head) * room.MERGE_ROW + element);
-            const float factor = exp2_fast(extremes.x - part.most);
+            const float factor = exp2_approximate(extremes.x - part.most);
 
             part.sum = fmaf(extremes.y, factor, part.sum);
             part.value.x = fmaf(value.x, factor, part.value.x);

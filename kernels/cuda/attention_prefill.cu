@@ -207,14 +207,14 @@ template <class T, int SIZE, int HEADS> struct tile_worker {
                     highest = fmaxf(highest, fmaxf(s[m][n][i * 2], s[m][n][i * 2 + 1]));
                 highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 1));
                 highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 2));
-                factors[i] = exp2_fast((most[m][i] - highest) * scale);
+                factors[i] = exp2_approximate((most[m][i] - highest) * scale);
                 most[m][i] = highest;
                 offset = -highest * scale;
 #pragma unroll
                 for (int n = 0; n < KEY_TILES; n++)
 #pragma unroll
                     for (int j = i * 2; j < i * 2 + 2; j++) {
-                        s[m][n][j] = exp2_fast(fmaf(s[m][n][j], scale, offset));
+                        s[m][n][j] = exp2_approximate(fmaf(s[m][n][j], scale, offset));
                         total += s[m][n][j];
                     }
                 sum[m][i] = fmaf(sum[m][i], factors[i], total);

@@ -317,11 +317,6 @@ __device__ __forceinline__ uint32_t load_acquire_system(const uint32_t *pointer)
     return v;
 }
 
-__device__ __forceinline__ void store_release(uint32_t *pointer, uint32_t v)
-{
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(v) : "memory");
-}
-
 __device__ __forceinline__ uint32_t add_acquire_release(uint32_t *pointer, uint32_t v)
 {
     uint32_t before;

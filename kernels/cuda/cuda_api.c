@@ -52,9 +52,6 @@ int cuda_context_open(struct cuda_context *context, struct fault *fault)
     properties->capability = found.major * 10 + found.minor;
     properties->multiprocessors = found.multiProcessorCount;
     properties->shared_bytes = found.sharedMemPerBlockOptin;
-    properties->l2_bytes = (size_t)found.l2CacheSize;
-    properties->memory_bytes = found.totalGlobalMem;
-    cudaDriverGetVersion(&properties->driver_version);
     if (properties->capability < CAPABILITY_LEAST)
         return fault_set(fault, E_UNSUPPORTED,
                          "%s has compute capability %d.%d; %d.%d is the least that is supported",

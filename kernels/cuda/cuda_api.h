@@ -40,9 +40,6 @@ struct cuda_properties {
     int capability; /* 90 for 9.0 */
     int multiprocessors;
     size_t shared_bytes; /* that one block may have */
-    size_t l2_bytes;
-    size_t memory_bytes;
-    int driver_version;
 };
 
 struct cuda_context {
