@@ -21,37 +21,6 @@ enum {
 
 /* --- opening ------------------------------------------------------------------------------- */
 
-static int open_backend(const struct backend_options *options, struct backend **ret_backend,
-                        struct fault *fault)
-{
-    struct backend *b = calloc(1, sizeof *b);
-    int r;
-
-    if (!b)
-        return fault_set(fault, E_MEMORY, "out of memory for the CUDA device");
-    b->options = options->cuda;
-    b->progress = options->progress;
-    b->trace = options->trace;
-    b->decode_lanes = options->cuda.streams ? options->cuda.streams : 1;
-    b->lane_count = b->decode_lanes + options->cuda.prefill_lane;
-    must(b->lane_count <= CUDA_LANES_MAX);
-    r = cuda_context_open(&b->context, fault);
-    if (r == 0)
-        r = cuda_kernels_check(&b->context, fault);
-    if (r == 0)
-        r = cublas_open(&b->context, &b->cublas, fault);
-    if (r == 0)
-        r = cuda_stream_open(&b->context, &b->copies);
-    if (r < 0) {
-        if (fault && fault->code == 0)
-            *fault = b->context.failure;
-        free(b);
-        return r;
-    }
-    *ret_backend = b;
-    return 0;
-}
-
 static void close_lane(struct backend *b, struct cuda_lane *lane)
 {
     cuda_changes_close(b, lane);
@@ -82,6 +51,37 @@ static void close_backend(struct backend *b)
     free(b->row_prefilled);
     free(b->sampler_memory);
     free(b);
+}
+
+static int open_backend(const struct backend_options *options, struct backend **ret_backend,
+                        struct fault *fault)
+{
+    struct backend *b = calloc(1, sizeof *b);
+    int r;
+
+    if (!b)
+        return fault_set(fault, E_MEMORY, "out of memory for the CUDA device");
+    b->options = options->cuda;
+    b->progress = options->progress;
+    b->trace = options->trace;
+    b->decode_lanes = options->cuda.streams ? options->cuda.streams : 1;
+    b->lane_count = b->decode_lanes + options->cuda.prefill_lane;
+    must(b->lane_count <= CUDA_LANES_MAX);
+    r = cuda_context_open(&b->context, fault);
+    if (r == 0)
+        r = cuda_kernels_check(&b->context, fault);
+    if (r == 0)
+        r = cublas_open(&b->context, &b->cublas, fault);
+    if (r == 0)
+        r = cuda_stream_open(&b->context, &b->copies);
+    if (r < 0) {
+        if (fault && fault->code == 0)
+            *fault = b->context.failure;
+        close_backend(b);
+        return r;
+    }
+    *ret_backend = b;
+    return 0;
 }
 
 static const char *type_name(enum dtype type)
