@@ -118,7 +118,9 @@ static const struct fault *failure(const struct backend *b)
 /* The type that the model's largest weights are stored in, or one that holds them. */
 static enum dtype choose_type(const struct backend *b, const struct model *m)
 {
-    const struct weight_part *part = &m->layers[0].ffn.gate_up.parts[0];
+    const struct layer *layer = &m->layers[0];
+    const struct weight_part *part =
+        layer->experts ? &layer->experts[0].gate_up.parts[0] : &layer->ffn.gate_up.parts[0];
     enum dtype stored = part->tables ? DT_BF16 : part->type, type;
 
     switch (b->options.type) {
@@ -158,8 +160,9 @@ static void set_sizes(struct backend *b, const struct model *m, const struct eng
     if (b->head_rows > b->tokens_max)
         b->head_rows = b->tokens_max;
     b->logits_stride = (m->vocabulary + 63) / 64 * 64;
-    b->page_bytes =
-        (size_t)m->kv_heads * (m->head_size + m->value_size) * CUDA_PAGE_TOKENS * b->element_bytes;
+    b->page_bytes = (size_t)m->kv_heads *
+                    (cuda_general_key_size(m) + cuda_general_kv_value_size(m)) * CUDA_PAGE_TOKENS *
+                    b->element_bytes;
     b->general = cuda_general_needed(b, m);
     /* Whole tiles of 16 rows to a head, eight pairs of one kind in each. */
     b->fuses_rotary = !b->general && m->head_size % 16 == 0 && m->layers[0].q_norm.rows == 0 &&
@@ -481,6 +484,7 @@ __attribute__((visibility("default"))) const struct backend_ops backend_cuda = {
     .attention = cuda_op_attention,
     .attention_out = cuda_op_attention_out,
     .mlp = cuda_op_mlp,
+    .mixture = cuda_op_mixture,
     .head = cuda_op_head,
     .sample = cuda_sample_step,
     .complete = cuda_complete,

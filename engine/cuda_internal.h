@@ -59,6 +59,19 @@ struct cuda_layer {
     const float *post_ffn_norm;
     const float *post_ffn_norm_bias;
     const float *sinks;
+    /* A mixture, instead of gate_up and down: all experts' weights one after another. */
+    const float *router; /* [experts][width] */
+    const float *router_bias;
+    void *experts_gate_up; /* NULL: a dense layer */
+    void *experts_down;
+    const float *experts_gate_up_bias;
+    const float *experts_down_bias;
+    struct cuda_matrix shared_gate_up, shared_down;
+    const float *shared_gate;
+    /* Latent attention, instead of qkv. */
+    struct cuda_matrix q_down, q_up, kv_down, kv_up;
+    const float *q_down_norm;
+    const float *kv_down_norm;
 };
 
 struct cuda_weights {
@@ -133,18 +146,28 @@ struct cuda_lane {
     uint32_t change_slot;
 
     /* Device memory of the activations. */
-    float *residual;    /* [tokens][width] */
-    float *rotary;      /* [tokens][pairs][2] */
-    void *x;            /* [tokens][widest input]: of every product but down's */
-    void *qkv;          /* [tokens][heads + 2 kv heads][head_size]; general: products' float32 */
-    void *q;            /* [tokens][heads][head_size] */
-    void *gate_up;      /* [tokens][2 ffn]; the same */
-    void *hidden;       /* [tokens][ffn] */
-    float *logits;      /* [head_rows][logits_stride] */
-    void *attended;     /* general: [tokens][heads][value_size] */
-    void *narrow;       /* general: [head_rows][embedding_width] */
-    float *branch;      /* general: [tokens][width], what a branch adds */
-    void *fragments[3]; /* x of the fused products: from the residual, attention, activation */
+    float *residual; /* [tokens][width] */
+    float *rotary;   /* [tokens][pairs][2] */
+    void *x;         /* [tokens][widest input]: of every product but down's */
+    void *qkv;       /* [tokens][heads + 2 kv heads][head_size]; general: products' float32 */
+    void *q;         /* [tokens][heads][head_size] */
+    void *gate_up;   /* [tokens][2 ffn]; the same */
+    void *hidden;    /* [tokens][ffn] */
+    float *logits;   /* [head_rows][logits_stride] */
+    void *attended;  /* general: [tokens][heads][value_size] */
+    float *scores;   /* mixtures: see kernels/cuda/general.h */
+    uint32_t *chosen;
+    float *shares;
+    uint32_t *expert_lists;
+    uint32_t *expert_counts;
+    float *expert_outputs; /* [pairs][width] */
+    float *shared;         /* [tokens][width] */
+    float *kv_down;        /* latent attention: [tokens][kv_latent + rope size] */
+    float *q_latent;       /* [tokens][q_latent] */
+    void *summed;          /* [tokens][heads][kv_latent] */
+    void *narrow;          /* general: [head_rows][embedding_width] */
+    float *branch;         /* general: [tokens][width], what a branch adds */
+    void *fragments[3];    /* x of the fused products: from the residual, attention, activation */
     float *squares;
     void *skinny_scratch;
     void *attention_scratch;
@@ -285,6 +308,7 @@ void cuda_op_attention_in(struct backend *b, uint32_t layer);
 void cuda_op_attention(struct backend *b, uint32_t layer);
 void cuda_op_attention_out(struct backend *b, uint32_t layer);
 void cuda_op_mlp(struct backend *b, uint32_t layer);
+void cuda_op_mixture(struct backend *b, uint32_t layer);
 void cuda_op_head(struct backend *b);
 /* Logits of the outputs first .. first + head_rows - 1, and the draw from them. */
 void cuda_op_head_chunk(struct backend *b, struct cuda_lane *lane, uint32_t first);
@@ -304,6 +328,10 @@ void cuda_general_attention(struct backend *b, struct cuda_lane *lane, uint32_t 
 bool cuda_general_attends_fast(const struct backend *b, uint32_t layer);
 bool cuda_general_plans(const struct backend *b);
 void cuda_general_attention_out(struct backend *b, struct cuda_lane *lane, uint32_t layer);
+/* Heads as the KV pages hold them. */
+uint32_t cuda_general_key_size(const struct model *m);
+uint32_t cuda_general_kv_value_size(const struct model *m);
+void cuda_general_mixture(struct backend *b, struct cuda_lane *lane, uint32_t layer);
 void cuda_general_mlp(struct backend *b, struct cuda_lane *lane, uint32_t layer);
 /* `count` outputs from `first` on. */
 void cuda_general_head(struct backend *b, struct cuda_lane *lane, uint32_t first, uint32_t count);

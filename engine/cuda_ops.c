@@ -303,6 +303,14 @@ void cuda_op_mlp(struct backend *b, uint32_t layer)
     }
 }
 
+void cuda_op_mixture(struct backend *b, uint32_t layer)
+{
+    struct cuda_lane *lane;
+
+    EACH_LANE(lane)
+    cuda_general_mixture(b, lane, layer);
+}
+
 /* --- logits and the draw ------------------------------------------------------------------- */
 
 void cuda_op_head_chunk(struct backend *b, struct cuda_lane *lane, uint32_t first)

@@ -187,6 +187,56 @@ static struct cuda_matrix place_matrix(struct loader *l, const struct weight *we
     return matrix;
 }
 
+/* One weight of every expert, one after another as `type`; NULL: they have none. `offset` is the
+ * weight's in struct ffn. */
+static void *place_stack(struct loader *l, const struct model *m, const struct layer *layer,
+                         size_t offset, enum dtype type)
+{
+    const struct weight *first = (const void *)((const char *)layer->experts + offset);
+    size_t bytes = dtype_bytes(type, (uint64_t)first->rows * first->columns);
+    uint8_t *to, *at;
+
+    if (first->rows == 0)
+        return NULL;
+    to = at = carve_take(&l->carve, m->expert_count, bytes);
+    for (uint32_t i = 0; i < m->expert_count; i++) {
+        const struct weight *weight = (const void *)((const char *)&layer->experts[i] + offset);
+
+        list_parts(l, weight);
+        for (uint32_t j = 0; j < weight->part_count && to; j++) {
+            place_part(l, &weight->parts[j], weight->columns, type, at);
+            at += dtype_bytes(type, (uint64_t)weight->parts[j].rows * weight->columns);
+        }
+    }
+    return to;
+}
+
+static void place_mixture(struct loader *l, const struct model *m, const struct layer *from,
+                          struct cuda_layer *to)
+{
+    enum dtype type = l->b->type;
+
+    to->router = place_vector(l, &from->router);
+    to->router_bias = place_vector(l, &from->router_bias);
+    to->experts_gate_up = place_stack(l, m, from, offsetof(struct ffn, gate_up), type);
+    to->experts_gate_up_bias = place_stack(l, m, from, offsetof(struct ffn, gate_up_bias), DT_F32);
+    to->experts_down = place_stack(l, m, from, offsetof(struct ffn, down), type);
+    to->experts_down_bias = place_stack(l, m, from, offsetof(struct ffn, down_bias), DT_F32);
+    to->shared_gate_up = place_rows(l, &from->shared.gate_up);
+    to->shared_down = place_rows(l, &from->shared.down);
+    to->shared_gate = place_vector(l, &from->shared_gate);
+}
+
+static void place_latent(struct loader *l, const struct layer *from, struct cuda_layer *to)
+{
+    to->q_down = place_rows(l, &from->q_down);
+    to->q_down_norm = place_vector(l, &from->q_down_norm);
+    to->q_up = place_rows(l, &from->q_up);
+    to->kv_down = place_rows(l, &from->kv_down);
+    to->kv_down_norm = place_vector(l, &from->kv_down_norm);
+    to->kv_up = place_rows(l, &from->kv_up);
+}
+
 /* What only the general path reads. */
 static void place_layer_rest(struct loader *l, const struct layer *from, struct cuda_layer *to)
 {
@@ -237,6 +287,9 @@ static void walk(struct loader *l, const struct model *m, struct cuda_weights *w
         to->gate_up = place_matrix(l, &from->ffn.gate_up, gate_up);
         to->down = place_matrix(l, &from->ffn.down, plain);
         place_layer_rest(l, from, to);
+        if (from->experts)
+            place_mixture(l, m, from, to);
+        place_latent(l, from, to);
     }
     weights->final_norm = place_vector(l, &m->final_norm);
     place_rest(l, m, weights);

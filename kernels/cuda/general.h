@@ -176,6 +176,81 @@ int cuda_attention_any_prefill(const struct cuda_stream *stream,
                                const struct cuda_attention_any *args,
                                const struct cuda_prefill_tile *tiles, uint32_t tile_count);
 
+/* --- mixtures of experts (general_mixture.cu) ---------------------------------------------- */
+
+enum cuda_router {
+    CUDA_ROUTER_SOFTMAX,        /* softmax over all, then the best */
+    CUDA_ROUTER_SOFTMAX_CHOSEN, /* the best, then softmax over them */
+    CUDA_ROUTER_SIGMOID,        /* the best of sigmoid plus bias, within the best groups */
+};
+enum { CUDA_EXPERTS_MAX = 1024 };
+
+/* Of a step: a pair is a token's k-th choice, number token * used + k. */
+struct cuda_mixture {
+    uint32_t tokens, experts, used;
+    enum cuda_router router;
+    uint32_t groups, groups_used; /* 0: from all */
+    uint32_t normalizes;          /* the shares sum to 1 */
+    float scale;                  /* of the shares, after that */
+    const float *scores;          /* [tokens][experts], the router's product */
+    const float *router_bias;     /* NULL: none */
+    uint32_t *chosen;             /* [tokens][used] */
+    float *shares;                /* [tokens][used] */
+    uint32_t *lists;              /* [experts][list_stride]: pairs of each expert */
+    uint32_t list_stride;
+    uint32_t *counts; /* [experts] */
+};
+int cuda_mixture_choose(const struct cuda_stream *stream, const struct cuda_mixture *args);
+
+/* out[pair] = w[its expert] x + bias[its expert] */
+struct cuda_expert_product {
+    struct cuda_mixture mixture;
+    enum dtype type;
+    uint32_t outputs, columns;
+    const void *w;     /* [experts][outputs][columns] */
+    const float *bias; /* [experts][outputs]; NULL: none */
+    const void *x;     /* [pairs][columns], or by token */
+    uint32_t x_by_token;
+    float *out; /* [pairs][outputs] */
+};
+int cuda_expert_product(const struct cuda_stream *stream, const struct cuda_expert_product *args);
+
+/* branch[token] = sum of shares x outputs, + sigmoid(shared_gate . x) x shared */
+struct cuda_expert_sum {
+    struct cuda_mixture mixture;
+    enum dtype type;
+    uint32_t width;
+    const float *outputs;     /* [pairs][width] */
+    const float *shared;      /* [tokens][width]; NULL: none */
+    const float *shared_gate; /* [width]; NULL: all of it */
+    const void *x;            /* [tokens][width]: what the branch read */
+    float *branch;
+};
+int cuda_expert_sum(const struct cuda_stream *stream, const struct cuda_expert_sum *args);
+
+/* --- latent attention (general_latent.cu) -------------------------------------------------- */
+
+struct cuda_latent {
+    struct cuda_general_kv kv; /* one KV head; head_size: latent and rope, value_size: latent */
+    uint32_t tokens;
+    const struct cuda_token *placed;
+    uint32_t query_size; /* of a head of q as it comes from its product, the rope part last */
+    uint32_t value_size; /* of a head of values */
+    uint32_t rope_size;
+    uint32_t rotary_halves;
+    uint32_t rotary_stride;
+    const float *rotary;
+    struct cuda_norm_form norm; /* of the latent */
+    const float *kv_down;       /* [tokens][kv.head_size] */
+    const float *queries;       /* [tokens][heads][query_size] */
+    const void *kv_up;          /* [heads][query_size - rope_size + value_size][latent], type */
+    void *q;                    /* [tokens][heads][kv.head_size], type: what attention reads */
+    const void *summed;         /* [tokens][heads][latent], type: what it gives */
+    void *attended;             /* [tokens][heads][value_size], type */
+};
+int cuda_latent_in(const struct cuda_stream *stream, const struct cuda_latent *args);
+int cuda_latent_out(const struct cuda_stream *stream, const struct cuda_latent *args);
+
 #ifdef __cplusplus
 }
 #endif

@@ -47,6 +47,7 @@ static const struct tolerance by_default = {5e-2, 0.1, false, ACTIVATIONS_INT16,
 static const struct tolerance demo_exact = {0.03, 0.05, false, ACTIVATIONS_F32, CUDA_TYPE_F32};
 static const struct tolerance demo_default = {0.03, 0.05, false, ACTIVATIONS_INT16, CUDA_TYPE_AUTO};
 static const struct tolerance on_gpu = {0.15, 0.3, true, ACTIVATIONS_INT16, CUDA_TYPE_AUTO};
+static const struct tolerance on_gpu_f16 = {0.15, 0.3, true, ACTIVATIONS_INT16, CUDA_TYPE_F16};
 
 /* WEFT_TEST_DEVICE=cuda: the same on a GPU. */
 static bool test_on_gpu(void)
@@ -135,9 +136,12 @@ static struct engine *open_engine(const char *path, const struct tolerance *tole
 
 /* --- comparing ------------------------------------------------------------------------------ */
 
+static double farthest; /* that anything was off by, of the checkpoint */
+
 static void expect_near(const char *what, uint32_t prompt, size_t index, double got, double wanted,
                         const struct tolerance *tolerance)
 {
+    farthest = fmax(farthest, fabs(got - wanted));
     if (!(fabs(got - wanted) <= tolerance->logprob))
         fail_msg("%s, prompt %u, %zu: %.6f where the reference has %.6f", what, prompt, index, got,
                  wanted);
@@ -343,6 +347,7 @@ static void checkpoint_is_the_reference(void **state)
     if (json_object_get(golden, "file")) /* GGUF */
         snprintf(path, sizeof path, "%s/%s", checkpoint->folder,
                  json_string_value(field(golden, "file")));
+    farthest = 0;
     if (tolerance.coarse && json_object_get(golden, "bf16_run"))
         widen(&tolerance, field(golden, "bf16_run"));
     engine = open_engine(path, &tolerance, 192);
@@ -353,6 +358,7 @@ static void checkpoint_is_the_reference(void **state)
     check_prompts(engine, golden, &tolerance);
     check_vocabulary(engine, golden, &tolerance);
     check_company(engine, golden, &tolerance);
+    printf("# %s: at most %.6f off\n", checkpoint->name, farthest);
     engine_close(engine);
     json_decref(golden);
 }
@@ -476,6 +482,15 @@ static int is_checkpoint(const struct dirent *entry)
     return entry->d_name[0] != '.' && !strchr(entry->d_name, '.'); /* a folder, not its README */
 }
 
+/* Mixtures where two experts score so nearly alike that rounding to bf16 chooses the other one, as
+ * the goldens' README says it may; f16 does not. */
+static const struct tolerance *gpu_tolerance(const char *name)
+{
+    bool flips = strcmp(name, "qwen3_moe") == 0 || strcmp(name, "deepseek_v2") == 0;
+
+    return flips ? &on_gpu_f16 : &on_gpu;
+}
+
 /* Every folder there that `other` has not, in the names' order. */
 static void add_checkpoints(const char *root, const char *other)
 {
@@ -491,7 +506,7 @@ static void add_checkpoints(const char *root, const char *other)
         } else {
             add_checkpoint(root, entries[i]->d_name, checkpoint_is_the_reference, &exact);
             add_checkpoint(root, entries[i]->d_name, checkpoint_is_the_reference,
-                           test_on_gpu() ? &on_gpu : &by_default);
+                           test_on_gpu() ? gpu_tolerance(entries[i]->d_name) : &by_default);
         }
         free(entries[i]);
     }
