@@ -35,6 +35,12 @@ enum config_cpu_activations {
     CONFIG_ACTIVATIONS_INT8
 };
 
+enum config_pooling {
+    CONFIG_POOLING_AUTO,
+    CONFIG_POOLING_LAST,
+    CONFIG_POOLING_MEAN,
+    CONFIG_POOLING_CLS,
+};
 enum config_generation { CONFIG_GENERATION_AUTO, CONFIG_GENERATION_NONE };
 
 #define CONFIG_TYPE_FLAG    bool

@@ -82,6 +82,7 @@ struct backend_ops {
     const char *name;
     size_t options_bytes; /* sizeof(struct backend_options): backends in other files must agree */
     bool synchronous;
+    bool gives_vectors; /* head() fills the vectors that openings ask for */
     uint32_t page_tokens;
     uint32_t prefill_tokens; /* most prompt tokens in a step that it is fast with */
     uint32_t loaded_tokens;  /* that cost decode rows next to nothing; 0: there are none */
@@ -125,7 +126,8 @@ struct backend_ops {
     /* The same where the layer has experts: norm, router, the chosen ones' and the shared one's,
      * residual. NULL where models that have experts are refused. */
     void (*mixture)(struct backend *backend, uint32_t layer);
-    void (*head)(struct backend *backend); /* final norm and logits of the outputs */
+    /* final norm and logits of the outputs; vectors (pooling.h) of rows that ask for one */
+    void (*head)(struct backend *backend);
     /* Samples the outputs by the request table and writes results into the step. */
     int (*sample)(struct backend *backend, struct request_table *table, struct step *step);
     /* Waits for the oldest step that sample() enqueued and fills in its results. NULL where the

@@ -298,6 +298,7 @@ const struct backend_ops backend_cpu = {
     .name = "cpu",
     .options_bytes = sizeof(struct backend_options),
     .synchronous = true,
+    .gives_vectors = true,
     .page_tokens = PAGE_TOKENS,
     .prefill_tokens = 256,
     .open = open_backend,

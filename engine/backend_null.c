@@ -8,6 +8,8 @@
  *
  * It can be told to fail in a step, as a lost GPU would: to test what follows.
  *
+ * A token's state, of which vectors are made, is 1 at its id modulo the width and 0 elsewhere.
+ *
  * Log-probabilities are fixed: -0.5 for the token, then falling by 1 for each alternative. */
 #include <math.h>
 #include <stdlib.h>
@@ -25,6 +27,8 @@ struct backend {
     uint64_t fail_step; /* 0: none */
     struct fault failure;
     uint32_t vocabulary;
+    float *state; /* [width] of the model */
+    uint32_t width;
     uint32_t end_count;
     const int32_t *end_tokens;
     int32_t end_substitute; /* the lowest token that is no end token */
@@ -47,6 +51,7 @@ static int null_open(const struct backend_options *options, struct backend **ret
 
 static void null_close(struct backend *backend)
 {
+    free(backend->state);
     free(backend);
 }
 
@@ -94,8 +99,10 @@ static bool is_end(const struct backend *backend, int32_t token)
 static int null_reserve(struct backend *backend, const struct model *model,
                         const struct engine_limits *limits, struct fault *fault)
 {
-    (void)model;
-    (void)fault;
+    backend->width = model->width;
+    backend->state = calloc(model->width, sizeof *backend->state);
+    if (!backend->state)
+        return fault_set(fault, E_MEMORY, "out of memory for the null device");
     backend->vocabulary = limits->vocabulary;
     backend->end_count = limits->end_count;
     backend->end_tokens = limits->end_tokens;
@@ -127,6 +134,26 @@ static void null_layer(struct backend *backend, uint32_t layer)
 {
     (void)backend;
     (void)layer;
+}
+
+static void null_head(struct backend *backend)
+{
+    const struct work *work = backend->work;
+
+    for (uint32_t i = 0; i < work->segment_count; i++) {
+        const struct work_segment *segment = &work->segments[i];
+        const struct batch_opening *opening =
+            &request_table_row(work->table, segment->row)->opening;
+
+        for (uint32_t j = 0; opening->vector && j < segment->token_count; j++) {
+            float *at =
+                &backend->state[(uint32_t)work->tokens[segment->first_token + j] % backend->width];
+
+            *at = 1;
+            pooling_take(opening, segment->position + j, backend->state, backend->width);
+            *at = 0;
+        }
+    }
 }
 
 /* Fills the log-probabilities that were asked for; returns the token's own. */
@@ -212,6 +239,7 @@ const struct backend_ops backend_null = {
     .name = "null",
     .options_bytes = sizeof(struct backend_options),
     .synchronous = true,
+    .gives_vectors = true,
     .page_tokens = NULL_PAGE_TOKENS,
     .prefill_tokens = 256,
     .open = null_open,
@@ -228,6 +256,6 @@ const struct backend_ops backend_null = {
     .attention_out = null_layer,
     .mlp = null_layer,
     .mixture = null_layer,
-    .head = null_whole,
+    .head = null_head,
     .sample = null_sample,
 };

@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "config/base/fault.h"
+#include "engine/pooling.h"
 
 enum {
     TOP_LOGPROBS_MAX = 20, /* alternatives reported per position */
@@ -76,6 +77,10 @@ struct batch_opening {
     uint32_t tokens_left;  /* how many may still be generated, >= 1 unless only scoring (0) */
     const struct sampling *sampling;
     bool masked; /* each token is one of the row's mask: engine_mask() */
+    /* [engine_limits.vector_width], written by the row's chunks, whole when the last one has
+     * completed; NULL: no vector is wanted. With tokens_left 0 only. */
+    float *vector;
+    enum pooling pooling; /* of what the vector is made */
 };
 
 /* Pages are granted before the step that first writes them, at the latest in its own batch. */

@@ -8,7 +8,7 @@
  *     attention_out   inputs | product onto x
  *     mlp             norm, inputs | gate and up, activation, inputs of down | down onto x
  *     head            norm, inputs | (product | inputs |) product, best of each piece of the
- *                     vocabulary
+ *                     vocabulary; norms of what goes into vectors, a sequence on one thread
  *
  * "|" is a barrier. With one or two rows each thread prepares the inputs for itself, which is
  * cheaper than dividing them and waiting. What a branch gives is added to x by its last product,
@@ -233,10 +233,46 @@ void cpu_head_chunk(struct backend *b, uint32_t first)
     cpu_run(b, head_share);
 }
 
+/* In the order of the tokens, so that a vector does not depend on the number of threads. */
+static void vectors_share(void *data, const struct pool_seat *seat)
+{
+    struct backend *b = data;
+    const struct cpu_norm *norm = &b->weights.final_norm;
+    uint32_t width = b->model->width;
+
+    for (uint32_t i = seat->index; i < b->work->segment_count; i += seat->count) {
+        const struct work_segment *segment = &b->work->segments[i];
+        const struct batch_opening *opening =
+            &request_table_row(b->work->table, segment->row)->opening;
+
+        for (uint32_t j = 0; opening->vector && j < segment->token_count; j++) {
+            const float *state = cpu_row(b->x, b->strides.width, segment->first_token + j);
+
+            if (!pooling_wants(opening, segment->position + j))
+                continue;
+            if (norm->gain) {
+                cpu_norm_row(b, norm, width, state, b->seats[seat->index].row);
+                state = b->seats[seat->index].row;
+            }
+            pooling_take(opening, segment->position + j, state, width);
+        }
+    }
+}
+
+static bool wants_vectors(const struct backend *b)
+{
+    for (uint32_t i = 0; i < b->work->segment_count; i++)
+        if (request_table_row(b->work->table, b->work->segments[i].row)->opening.vector)
+            return true;
+    return false;
+}
+
 void cpu_head(struct backend *b)
 {
     if (b->work->output_count > 0)
         cpu_head_chunk(b, 0);
+    if (wants_vectors(b))
+        cpu_run(b, vectors_share);
 }
 
 /* --- layers -------------------------------------------------------------------------------- */

@@ -42,6 +42,8 @@ struct engine {
     struct model *model;
     struct tokenizer *tokenizer;
     struct fault tokenizer_fault; /* why there is none */
+    enum pooling pooling;
+    struct fault pooling_fault; /* code < 0: the makers' mode is not computed */
     struct request_table *table;
     struct lane *lane;
     struct engine_trace trace;
@@ -332,8 +334,16 @@ static int open_model(struct engine *engine, const struct engine_options *option
     if (r < 0)
         return r;
     r = model_open(engine->checkpoint, &engine->model, fault);
-    if (r < 0 || checkpoint_gguf(engine->checkpoint))
+    if (r < 0)
         return r;
+    r = pooling_read(engine->checkpoint, &engine->pooling, &engine->pooling_fault);
+    if (r < 0 && r != E_UNSUPPORTED) {
+        if (fault)
+            *fault = engine->pooling_fault;
+        return r;
+    }
+    if (checkpoint_gguf(engine->checkpoint))
+        return 0;
     return generation_config_open(checkpoint_path(engine->checkpoint), &engine->generation, fault);
 }
 
@@ -352,6 +362,9 @@ static int set_limits(struct engine *engine, const struct engine_options *option
     limits->pages_per_row = (context + limits->page_tokens - 1) / limits->page_tokens;
     limits->vocabulary = engine->model->vocabulary;
     limits->long_prompt = engine->model->ropes[0].long_from;
+    /* Where the final norm's output is not the last thing before the head, it is no vector. */
+    if (engine->ops->gives_vectors && engine->model->embedding_out.rows == 0)
+        limits->vector_width = engine->model->width;
     limits->batch.rows = options->max_batch;
     limits->batch.prefill_tokens =
         options->prefill_tokens ? options->prefill_tokens : engine->ops->prefill_tokens;
@@ -729,6 +742,14 @@ const char *engine_model_path(const struct engine *engine)
 const struct generation_config *engine_generation_config(const struct engine *engine)
 {
     return &engine->generation;
+}
+
+int engine_pooling(const struct engine *engine, enum pooling *ret_pooling, struct fault *fault)
+{
+    *ret_pooling = engine->pooling;
+    if (engine->pooling_fault.code < 0 && fault)
+        *fault = engine->pooling_fault;
+    return engine->pooling_fault.code;
 }
 
 uint32_t engine_ignored(const struct engine *engine, const char **ret_first)

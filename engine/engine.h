@@ -98,6 +98,7 @@ struct engine_limits {
     uint32_t vocabulary;    /* token ids are below this */
     uint32_t long_prompt;   /* prompts longer than this give the same tokens other keys and values
                                than shorter ones do (longrope); 0: that is not so */
+    uint32_t vector_width;  /* of batch_opening.vector; 0: this device or model gives none */
     uint32_t end_count;     /* the model's end-of-generation tokens */
     const int32_t *end_tokens;
 };
@@ -148,6 +149,8 @@ const char *engine_model_path(const struct engine *engine);
 /* What the folder says about drawing tokens; nothing for other models. Its end tokens are among
  * engine_limits' already. */
 const struct generation_config *engine_generation_config(const struct engine *engine);
+/* How the model's makers pool; or the code and fault of a mode that is not computed here. */
+int engine_pooling(const struct engine *engine, enum pooling *ret_pooling, struct fault *fault);
 /* How many tensors of a folder's files the architecture has no use for; the first one's name. */
 uint32_t engine_ignored(const struct engine *engine, const char **ret_first);
 /* The file's tokenizer, immutable and the engine's own. A file without one, or with one that is not

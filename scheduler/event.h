@@ -10,6 +10,8 @@
 
 #include "engine/engine.h"
 
+/* Where the request is for vectors the choice's is whole when its EVENT_FINISH says FINISH_LENGTH:
+ * vectors.h. */
 enum event_kind {
     EVENT_STARTED, /* the choice was admitted and its prefill begins */
     EVENT_PROMPT,  /* the log-probability of prompt token `position` */

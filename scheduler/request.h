@@ -20,6 +20,7 @@
 #include "engine/batch.h"
 
 struct constraint; /* engine/text/constraint.h */
+struct vectors;    /* vectors.h */
 
 struct request_prompt {
     const int32_t *tokens;
@@ -54,10 +55,14 @@ struct request {
     uint32_t max_tokens;
     struct sampling sampling; /* `stream` is set per choice by the scheduler */
     struct request_constraint constraint;
+    /* One for each choice, whose sequence only computes its prompt (max_tokens 0); one owner of
+     * them is the request. NULL: none is wanted. */
+    struct vectors *vectors;
+    enum pooling pooling;
     uint64_t arrived_ns; /* clock_now() at the first header */
 };
 
-/* Closes its constraint too. NULL is fine. */
+/* Closes its constraint and gives up its vectors too. NULL is fine. */
 void request_free(struct request *request);
 
 #endif

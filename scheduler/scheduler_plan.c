@@ -6,6 +6,7 @@
 #include "scheduler/scheduler_internal.h"
 
 #include "config/base/clock.h"
+#include "scheduler/vectors.h"
 
 enum {
     /* Pages are granted so many tokens before they are written, where there are some. */
@@ -208,6 +209,7 @@ static void name_row(struct planned *planned, struct sequence *sequence)
     struct batch *batch = planned->batch;
 
     if (!sequence->row_open) {
+        const struct request *request = sequence->owner->request;
         bool masked = sequence->mask && sequence->mask->begun;
 
         batch->openings[batch->opening_count++] = (struct batch_opening){
@@ -217,7 +219,9 @@ static void name_row(struct planned *planned, struct sequence *sequence)
             .prompt_count = sequence->prompt_count,
             .tokens_left = sequence->max_tokens - sequence_generated(sequence),
             .sampling = masked ? &sequence->mask->sampling : &sequence->sampling,
-            .masked = masked};
+            .masked = masked,
+            .vector = request->vectors ? vectors_at(request->vectors, sequence->choice) : NULL,
+            .pooling = request->pooling};
         sequence->row_open = true;
         sequence->lent = true;
     }

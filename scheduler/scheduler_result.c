@@ -89,8 +89,9 @@ static void count_finished(struct scheduler *scheduler, const struct sequence *s
                            enum finish_reason reason)
 {
     scheduler->rate.finished++;
-    scheduler->answer_tokens +=
-        (sequence_generated(sequence) - scheduler->answer_tokens) / ANSWERS_REMEMBERED;
+    if (sequence->max_tokens > 0)
+        scheduler->answer_tokens +=
+            (sequence_generated(sequence) - scheduler->answer_tokens) / ANSWERS_REMEMBERED;
     count(reason == FINISH_STOP ? &scheduler->published.finished_stop_total
                                 : &scheduler->published.finished_length_total,
           1);

@@ -42,6 +42,7 @@ struct serve {
     struct chat_template *chat_template;
     uint64_t started_ns;
     char model_id[MODEL_ID_BYTES_MAX + 1];
+    struct fault pooling_fault; /* why there are no embeddings */
 };
 
 static uint64_t nanoseconds(double seconds)
@@ -168,6 +169,25 @@ static const struct generation_config *choose_defaults(const struct engine *engi
     return file;
 }
 
+/* --pooling, or what the model's makers say. */
+static void choose_pooling(struct serve *serve, const struct config *config)
+{
+    static const enum pooling modes[] = {[CONFIG_POOLING_LAST] = POOLING_LAST,
+                                         [CONFIG_POOLING_MEAN] = POOLING_MEAN,
+                                         [CONFIG_POOLING_CLS] = POOLING_CLS};
+    struct openai_context *openai = &serve->server.openai;
+
+    openai->vector_width = engine_limits(serve->engine)->vector_width;
+    if (openai->vector_width == 0) {
+        openai->no_vectors = "This model gives no embeddings on this device";
+    } else if (config->pooling != CONFIG_POOLING_AUTO) {
+        openai->pooling = modes[config->pooling];
+    } else if (engine_pooling(serve->engine, &openai->pooling, &serve->pooling_fault) < 0) {
+        openai->vector_width = 0;
+        openai->no_vectors = serve->pooling_fault.message;
+    }
+}
+
 static int fill_options(struct serve *serve, const struct config *config, struct fault *fault)
 {
     const struct engine_limits *limits = engine_limits(serve->engine);
@@ -193,6 +213,7 @@ static int fill_options(struct serve *serve, const struct config *config, struct
         .choices_max = config->max_choices,
         .strict_max_tokens = config->strict_max_tokens,
     };
+    choose_pooling(serve, config);
     r = choose_format(serve, config, fault);
     return r < 0 ? r : open_constraints(serve, config, fault);
 }

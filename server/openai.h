@@ -26,6 +26,9 @@ struct openai_context {
     const char *model_id; /* the served name */
     uint32_t context;     /* tokens a sequence may hold */
     uint32_t vocabulary;
+    uint32_t vector_width; /* of embeddings; 0: none are given, because of `no_vectors` */
+    enum pooling pooling;
+    const char *no_vectors;
     /* What requests take that say nothing of it; NULL: openai_fields.def's defaults only. */
     const struct generation_config *generation;
     uint64_t created;       /* Unix time at start: `created` of the model */
@@ -40,7 +43,7 @@ struct openai_context {
 
 struct reply; /* one answer being built; belongs to the loop once the request is submitted */
 
-enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETIONS };
+enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETIONS, OPENAI_EMBEDDINGS };
 
 /* Reads a body. On success both are the caller's (the reply owns its own memory). On failure
  * `error` is filled and nothing is returned. Checks everything that can be checked before the

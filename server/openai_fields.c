@@ -5,7 +5,13 @@
 
 #include "server/openai_request.h"
 
-enum { CHAT = 1 << OPENAI_CHAT, COMPLETIONS = 1 << OPENAI_COMPLETIONS, BOTH = CHAT | COMPLETIONS };
+enum {
+    CHAT = 1 << OPENAI_CHAT,
+    COMPLETIONS = 1 << OPENAI_COMPLETIONS,
+    EMBEDDINGS = 1 << OPENAI_EMBEDDINGS,
+    BOTH = CHAT | COMPLETIONS,
+    ALL = BOTH | EMBEDDINGS,
+};
 
 /* Values of a refused field that ask for nothing. */
 enum neutral {
@@ -129,7 +135,16 @@ int openai_fields_read(enum openai_endpoint endpoint, const struct generation_co
 
 static const char *endpoints_name(unsigned endpoints)
 {
-    return endpoints == BOTH ? "both" : endpoints == CHAT ? "chat" : "completions";
+    static const char *const names[] = {
+        [CHAT] = "chat",
+        [COMPLETIONS] = "completions",
+        [EMBEDDINGS] = "embeddings",
+        [BOTH] = "both",
+        [COMPLETIONS | EMBEDDINGS] = "completions, embeddings",
+        [ALL] = "all",
+    };
+
+    return names[endpoints];
 }
 
 static void docs_row(struct buf *text, const char *key, unsigned endpoints, const char *takes,
@@ -208,8 +223,10 @@ void openai_fields_docs(struct buf *text)
     buf_text(
         text,
         "# Fields of a request\n\n"
-        "For `POST /v1/chat/completions` (chat) and `POST /v1/completions` (completions). `null` "
-        "counts as absent everywhere, and\nfields that are not listed here are ignored. Integers "
+        "For `POST /v1/chat/completions` (chat), `POST /v1/completions` (completions; `both` are "
+        "these "
+        "two) and\n`POST /v1/embeddings` (embeddings). `null` counts as absent everywhere, and "
+        "fields that are not listed here are ignored. Integers "
         "may be written as `16`, `16.0` or `1.6e1`. A wrong type or a value out\nof range is "
         "answered 400, with the field's name in `error.param`. How the rest of the API behaves is "
         "in [api.md](api.md). Where the\nmodel's folder has a generation_config.json, its values "

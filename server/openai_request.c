@@ -47,7 +47,11 @@ int draft_prompts(struct draft *draft, size_t count)
     const struct openai_context *context = draft->context;
     struct request *request = draft->request;
 
-    if (count > context->choices_max || (uint64_t)draft->fields.n * count > context->choices_max)
+    if (draft->endpoint == OPENAI_EMBEDDINGS && count > EMBEDDING_INPUTS_MAX)
+        return draft_fault(draft, E_INVALID, "input", "'input' has %zu items; at most %d are taken",
+                           count, EMBEDDING_INPUTS_MAX);
+    if (draft->endpoint != OPENAI_EMBEDDINGS &&
+        (count > context->choices_max || (uint64_t)draft->fields.n * count > context->choices_max))
         return draft_fault(draft, E_INVALID, draft->fields.n > 1 ? "n" : "prompt",
                            "%zu prompt%s with n = %" PRId64 " ask for more than the %" PRIu32
                            " answers that one request may have",
@@ -76,8 +80,10 @@ int draft_tokens(struct draft *draft, uint32_t index, const char *field, const i
 
     if (count == 0)
         return draft_fault(draft, E_INVALID, field,
-                           "'%s' has no tokens: an empty prompt cannot "
-                           "be continued by this model",
+                           draft->endpoint == OPENAI_EMBEDDINGS
+                               ? "'%s' has no tokens: there is nothing to make a vector of"
+                               : "'%s' has no tokens: an empty prompt cannot be continued by this "
+                                 "model",
                            field);
     if (count > draft->context->context)
         return too_long(draft, field, "", count);
@@ -108,8 +114,11 @@ int draft_needs_tokenizer(struct draft *draft, const char *field)
     if (draft->context->tokenizer)
         return 0;
     return draft_fault(draft, E_UNSUPPORTED, field,
-                       "This model has no tokenizer: it continues only a 'prompt' of token "
-                       "ids, such as [1, 2, 3]");
+                       draft->endpoint == OPENAI_EMBEDDINGS
+                           ? "This model has no tokenizer: it takes only an 'input' of token ids, "
+                             "such as [1, 2, 3]"
+                           : "This model has no tokenizer: it continues only a 'prompt' of token "
+                             "ids, such as [1, 2, 3]");
 }
 
 int draft_encode(struct draft *draft, uint32_t index, const char *field, const char *text,
@@ -136,9 +145,12 @@ int draft_encode(struct draft *draft, uint32_t index, const char *field, const c
 
 /* --- how long the answer may be --------------------------------------------------------------- */
 
-static const char *prompt_field(const struct draft *draft)
+const char *draft_prompt_field(const struct draft *draft)
 {
-    return draft->endpoint == OPENAI_CHAT ? "messages" : "prompt";
+    static const char *const names[] = {
+        [OPENAI_CHAT] = "messages", [OPENAI_COMPLETIONS] = "prompt", [OPENAI_EMBEDDINGS] = "input"};
+
+    return names[draft->endpoint];
 }
 
 /* Lowers the wanted number of tokens to the room that the shortest prompt leaves. */
@@ -163,7 +175,7 @@ static int fit(struct draft *draft)
         uint32_t room = context - count;
 
         if (room == 0 && wanted != 0)
-            return too_long(draft, prompt_field(draft), "", count);
+            return too_long(draft, draft_prompt_field(draft), "", count);
         if (draft->context->strict_max_tokens && wanted > (int64_t)room)
             return draft_fault(draft, E_CONTEXT, field,
                                "This model's maximum context length is %" PRIu32
@@ -203,7 +215,9 @@ static int check_model(struct draft *draft)
 /* Values are counted by the commas between them and the brackets around them. */
 static int check_value_count(struct draft *draft, const char *body)
 {
-    uint64_t limit = (uint64_t)draft->context->context * draft->context->choices_max;
+    uint64_t choices_max =
+        draft->endpoint == OPENAI_EMBEDDINGS ? EMBEDDING_INPUTS_MAX : draft->context->choices_max;
+    uint64_t limit = draft->context->context * choices_max;
     uint64_t count = 0;
     bool in_string = false;
 
@@ -231,9 +245,11 @@ static int check_value_count(struct draft *draft, const char *body)
 static size_t arena_ceiling(const struct draft *draft)
 {
     const struct openai_context *context = draft->context;
+    size_t choices_max =
+        draft->endpoint == OPENAI_EMBEDDINGS ? EMBEDDING_INPUTS_MAX : context->choices_max;
 
     return draft->body_bytes * ARENA_BYTES_PER_BODY_BYTE +
-           (size_t)context->choices_max *
+           choices_max *
                ((size_t)context->context * ARENA_BYTES_PER_TOKEN + ARENA_BYTES_PER_CHOICE);
 }
 
@@ -251,9 +267,33 @@ static int open_request(struct draft *draft)
     return 0;
 }
 
+/* What an answer of text needs. 0, a fault's code or OPENAI_LATER. */
+static int read_answer(struct draft *draft, struct reply_wish *wish)
+{
+    int r = draft_read_sampling(draft);
+
+    if (r < 0)
+        return r;
+    r = draft_read_wish(draft, wish);
+    if (r < 0)
+        return r;
+    r = draft->endpoint == OPENAI_CHAT ? draft_read_tools(draft) : 0;
+    if (r < 0)
+        return r;
+    r = draft_read_form(draft);
+    if (r < 0)
+        return r;
+    r = draft->endpoint == OPENAI_CHAT ? chat_read_prompt(draft)
+                                       : draft_read_prompts(draft, "prompt");
+    if (r < 0)
+        return r;
+    r = fit(draft);
+    return r < 0 ? r : draft_constrain(draft);
+}
+
 static int read_body(struct draft *draft, struct reply **ret_reply)
 {
-    struct reply_wish wish;
+    struct reply_wish wish = {0};
     int r;
 
     if (!json_is_object(draft->body))
@@ -268,25 +308,7 @@ static int read_body(struct draft *draft, struct reply **ret_reply)
     r = open_request(draft);
     if (r < 0)
         return r;
-    r = draft_read_sampling(draft);
-    if (r < 0)
-        return r;
-    r = draft_read_wish(draft, &wish);
-    if (r < 0)
-        return r;
-    r = draft->endpoint == OPENAI_CHAT ? draft_read_tools(draft) : 0;
-    if (r < 0)
-        return r;
-    r = draft_read_form(draft);
-    if (r < 0)
-        return r;
-    r = draft->endpoint == OPENAI_CHAT ? chat_read_prompt(draft) : completions_read_prompts(draft);
-    if (r < 0)
-        return r;
-    r = fit(draft);
-    if (r < 0)
-        return r;
-    r = draft_constrain(draft);
+    r = draft->endpoint == OPENAI_EMBEDDINGS ? embeddings_read(draft) : read_answer(draft, &wish);
     if (r != 0)
         return r;
     return draft_make_reply(draft, &wish, ret_reply);

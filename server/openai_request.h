@@ -58,6 +58,7 @@ struct draft {
     struct arena *arena;     /* becomes the request's */
     struct request *request; /* lies in it */
     bool prompts_are_text;   /* not token ids */
+    bool base64;             /* how vectors are written */
     struct answer_form form;
     const json_t *tools; /* that may be called, checked; NULL: none */
     enum tool_choice tool_choice;
@@ -71,6 +72,8 @@ struct draft {
     struct fault fault;
     bool patient; /* a constraint may take long to make */
 };
+
+enum { EMBEDDING_INPUTS_MAX = 2048 };
 
 /* Makes room for so many prompts; refuses more choices than are allowed. */
 int draft_prompts(struct draft *draft, size_t count);
@@ -109,6 +112,11 @@ int draft_read_wish(struct draft *draft, struct reply_wish *ret_wish);
 int draft_make_reply(struct draft *draft, const struct reply_wish *wish, struct reply **ret_reply);
 /* The endpoints' own part: fills request->prompts. */
 int chat_read_prompt(struct draft *draft);
-int completions_read_prompts(struct draft *draft);
+/* openai_prompts.c: texts or token ids, one or several, out of the body's `key`. */
+int draft_read_prompts(struct draft *draft, const char *key);
+/* openai_embeddings.c: all of a request for vectors that is not among the plain fields. */
+int embeddings_read(struct draft *draft);
+/* The field that the endpoint's prompts come in. */
+const char *draft_prompt_field(const struct draft *draft);
 
 #endif

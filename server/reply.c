@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/vectors.h"
+
 int reply_open_choices(struct reply *reply)
 {
     reply->choices = arena_take(reply->arena, reply->choice_count, sizeof *reply->choices);
@@ -45,6 +47,7 @@ void reply_close(struct reply *reply)
         reply_parts_close(choice);
     }
     json_decref(reply->tools);
+    vectors_close(reply->vectors);
     arena_close(reply->arena);
 }
 
@@ -287,6 +290,8 @@ static void feed_finish(struct reply *reply, struct reply_choice *choice,
     size_t before;
 
     choice->finish = *finish;
+    if (reply->vectors)
+        reply_put_vector(reply, choice);
     if (choice->state == CHOICE_RUNNING) {
         release_echo(reply, choice, out);
         if (choice->suspected && finish->reason == FINISH_STOP)
@@ -322,6 +327,17 @@ static void fail(struct reply *reply, const struct api_error *error, struct buf 
     reply_put_done(out);
 }
 
+static void fail_by(struct reply *reply, int code, const char *message, struct buf *out,
+                    struct reply_action *action)
+{
+    struct api_error error = {0};
+    struct fault fault = {0};
+
+    fault_set(&fault, code, "%s", message);
+    api_error_from_fault(&error, &fault);
+    fail(reply, &error, out, action);
+}
+
 static bool choice_overflowed(const struct reply_choice *choice)
 {
     bool failed = choice->out_of_memory || buf_failed(&choice->text) || buf_failed(&choice->ids) ||
@@ -343,6 +359,10 @@ void reply_begin(struct reply *reply, struct buf *out)
 
 static void finish_reply(struct reply *reply, struct buf *out)
 {
+    if (reply->vectors) {
+        reply_put_vectors(reply, out);
+        return;
+    }
     if (!reply->wish.stream) {
         reply_put_body(reply, out);
         return;
@@ -373,16 +393,16 @@ void reply_feed(struct reply *reply, const struct event *event, struct buf *out,
         feed_token(reply, choice, event, out, ret_action);
         break;
     case EVENT_FINISH:
+        /* An answer may end early, a vector may not. */
+        if (reply->vectors && event->finish.reason == FINISH_CANCELLED) {
+            fail_by(reply, E_CLOSED, "", out, ret_action);
+            return;
+        }
         feed_finish(reply, choice, &event->finish, out);
         break;
-    case EVENT_FAILURE: {
-        struct fault fault = {0};
-
-        fault_set(&fault, event->failure.code, "%s", event->failure.message);
-        api_error_from_fault(&error, &fault);
-        fail(reply, &error, out, ret_action);
+    case EVENT_FAILURE:
+        fail_by(reply, event->failure.code, event->failure.message, out, ret_action);
         return;
-    }
     }
     if (choice_overflowed(choice)) {
         api_error_set(&error, API_INTERNAL, "", "The answer is too large for this server.");

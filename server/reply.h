@@ -38,8 +38,16 @@ enum {
     LOGPROB_PARTS_MAX = 4,          /* arrays that the legacy shape keeps side by side */
 };
 
+/* How vectors are written. */
+struct reply_vectors {
+    uint32_t dimensions; /* values that are kept */
+    bool normalize;
+    bool base64;
+};
+
 /* What the request wants of its answer. */
 struct reply_wish {
+    struct reply_vectors vectors; /* embeddings only; nothing else below is wanted of them */
     bool stream;
     bool include_usage;
     bool continuous_usage; /* with include_usage only */
@@ -155,6 +163,7 @@ struct reply_shape {
 };
 extern const struct reply_shape chat_shape;
 extern const struct reply_shape completions_shape;
+extern const struct reply_shape embeddings_shape; /* has no texts: reply_put_vectors() */
 
 struct reply {
     struct arena *arena; /* owns this struct too */
@@ -177,6 +186,7 @@ struct reply {
     uint32_t choices_per_prompt;
     uint32_t choice_count;
     struct reply_choice *choices;
+    struct vectors *vectors; /* one for each choice; one owner is the reply. NULL: text is wanted */
 
     uint32_t ended_count;
     bool begun;  /* the head of the stream is written */
@@ -221,6 +231,11 @@ void reply_parts_feed(struct reply *reply, struct reply_choice *choice, const ch
 void reply_parts_finish(struct reply *reply, struct reply_choice *choice, struct buf *out);
 /* `,"message":{...}` */
 void reply_put_message(const struct reply_choice *choice, struct buf *out);
+
+/* openai_embeddings.c: answers of vectors. */
+/* The choice's vector is whole: it becomes the choice's text. */
+void reply_put_vector(struct reply *reply, struct reply_choice *choice);
+void reply_put_vectors(const struct reply *reply, struct buf *out); /* the whole body */
 
 uint32_t reply_count_characters(const char *text, size_t bytes);
 

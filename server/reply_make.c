@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "config/base/clock.h"
+#include "scheduler/vectors.h"
 #include "server/openai_request.h"
 #include "server/reply.h"
 
@@ -15,7 +16,8 @@ enum { REPLY_ARENA_BYTES_MAX = 256 << 20, FIELD_BYTES = 48 };
 
 static int read_stops(struct draft *draft, struct reply *reply)
 {
-    const json_t *value = json_object_get(draft->body, "stop");
+    bool text = draft->endpoint != OPENAI_EMBEDDINGS;
+    const json_t *value = text ? json_object_get(draft->body, "stop") : NULL;
     const char *texts[STOP_STRINGS_MAX];
     size_t bytes[STOP_STRINGS_MAX];
     size_t count = json_is_array(value) ? json_array_size(value) : json_is_string(value);
@@ -131,8 +133,23 @@ static int fill_head(const struct draft *draft, struct reply *reply, struct buf 
     return reply->head && !buf_failed(scratch) ? 0 : -ENOMEM;
 }
 
+static void take_vectors(const struct draft *draft, struct reply *reply)
+{
+    const struct openai_fields *fields = &draft->fields;
+
+    reply->vectors = vectors_share(draft->request->vectors);
+    reply->wish.vectors = (struct reply_vectors){.dimensions = draft->context->vector_width,
+                                                 .normalize = fields->normalize,
+                                                 .base64 = draft->base64};
+    if (fields->dimensions != OPENAI_ABSENT)
+        reply->wish.vectors.dimensions = (uint32_t)fields->dimensions;
+}
+
 static int fill_reply(struct draft *draft, const struct reply_wish *wish, struct reply *reply)
 {
+    static const struct reply_shape *const shapes[] = {[OPENAI_CHAT] = &chat_shape,
+                                                       [OPENAI_COMPLETIONS] = &completions_shape,
+                                                       [OPENAI_EMBEDDINGS] = &embeddings_shape};
     const struct request *request = draft->request;
     const struct sampling *sampling = &request->sampling;
     struct buf scratch;
@@ -144,8 +161,10 @@ static int fill_reply(struct draft *draft, const struct reply_wish *wish, struct
     reply->wish.stop_token_count = sampling->stop_count;
     reply->wish.stop_tokens = (int32_t *)arena_copy(
         reply->arena, sampling->stop_tokens, sampling->stop_count * sizeof *sampling->stop_tokens);
-    reply->shape = draft->endpoint == OPENAI_CHAT ? &chat_shape : &completions_shape;
+    reply->shape = shapes[draft->endpoint];
     reply->tokenizer = draft->context->tokenizer;
+    if (request->vectors)
+        take_vectors(draft, reply);
     reply->format = draft->format;
     reply->tools = json_incref((json_t *)draft->tools);
     reply->parse = (struct tool_options){.calls = draft->tools != NULL,

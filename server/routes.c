@@ -82,6 +82,7 @@ static void get_metrics(struct server *server, const char *rest, struct page *pa
 static const struct route routes[] = {
     {"/v1/chat/completions", "/v1/chat/completions", ALLOW_POST, NULL, OPENAI_CHAT, false},
     {"/v1/completions", "/v1/completions", ALLOW_POST, NULL, OPENAI_COMPLETIONS, false},
+    {"/v1/embeddings", "/v1/embeddings", ALLOW_POST, NULL, OPENAI_EMBEDDINGS, false},
     {"/v1/models", "/v1/models", ALLOW_GET, get_models, 0, false},
     {"/v1/models/", "/v1/models/{id}", ALLOW_GET, get_model, 0, false},
     {"/health", "/health", ALLOW_GET, get_health, 0, true},

@@ -36,3 +36,20 @@ int base64_append(const char *text, size_t bytes, struct buf *to)
     }
     return buf_failed(to) ? E_MEMORY : 0;
 }
+
+void base64_write(const unsigned char *bytes, size_t count, struct buf *to)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    for (size_t i = 0; i < count; i += 3) {
+        size_t left = count - i;
+        uint32_t bits = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                        (left > 2 ? bytes[i + 2] : 0);
+        const char text[] = {letters[bits >> 18], letters[bits >> 12 & 63],
+                             left > 1 ? letters[bits >> 6 & 63] : '=',
+                             left > 2 ? letters[bits & 63] : '='};
+
+        buf_put(to, text, sizeof text);
+    }
+}

@@ -12,4 +12,7 @@
 /* Appends what the text stands for; '=' at its end may be missing. 0, E_CORRUPT or E_MEMORY. */
 int base64_append(const char *text, size_t bytes, struct buf *to);
 
+/* Appends the text of bytes, with '=' at its end. */
+void base64_write(const unsigned char *bytes, size_t count, struct buf *to);
+
 #endif

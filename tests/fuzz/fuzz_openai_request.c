@@ -20,10 +20,18 @@ enum {
     FLAG_STRICT = 4,
     FLAG_FAILURE = 8,
     FLAG_STOP = 16,
-    FLAG_SPLIT = 32,
+    FLAG_SPLIT = 32, /* of chats; with FLAG_COMPLETIONS: embeddings instead */
+    VECTOR_WIDTH = 5,
     FLAGS_FORMAT = 6, /* two bits from here on */
     FORMATS = 4,
 };
+
+static enum openai_endpoint endpoint_of(unsigned flags)
+{
+    if (!(flags & FLAG_COMPLETIONS))
+        return OPENAI_CHAT;
+    return flags & FLAG_SPLIT ? OPENAI_EMBEDDINGS : OPENAI_COMPLETIONS;
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -130,6 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .model_id = "m",
                                      .context = 200,
                                      .vocabulary = FAKE_COUNT,
+                                     .vector_width = VECTOR_WIDTH,
                                      .choices_max = 4,
                                      .strict_max_tokens = flags & FLAG_STRICT,
                                      .parse_always = flags & FLAG_SPLIT,
@@ -143,8 +152,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     buf_init(&out, 1 << 24);
     context.constraints = constraints_of(flags >> FLAGS_FORMAT, &context.tool_format);
-    r = openai_parse(flags & FLAG_COMPLETIONS ? OPENAI_COMPLETIONS : OPENAI_CHAT, &context, false,
-                     size > 1 ? (const char *)data + 1 : "", bytes, &request, &reply, &error);
+    r = openai_parse(endpoint_of(flags), &context, false, size > 1 ? (const char *)data + 1 : "",
+                     bytes, &request, &reply, &error);
     if (r == 0) {
         uint32_t choices = request->prompt_count * request->choices;
 

@@ -71,13 +71,13 @@ static inline void runner_admit(struct runner *runner, struct batch *batch, stru
         runner->by_row[row] = job;
         job->row = row;
         job->state = JOB_PREFILLS;
-        batch->openings[batch->opening_count++] = (struct batch_opening){row,
-                                                                         job->prompt,
-                                                                         job->prompt_count,
-                                                                         job->prompt_count,
-                                                                         job->tokens_wanted,
-                                                                         &job->sampling,
-                                                                         false};
+        batch->openings[batch->opening_count++] =
+            (struct batch_opening){.row = row,
+                                   .tokens = job->prompt,
+                                   .token_count = job->prompt_count,
+                                   .prompt_count = job->prompt_count,
+                                   .tokens_left = job->tokens_wanted,
+                                   .sampling = &job->sampling};
         for (uint32_t i = 0; i < pages; i++)
             batch->grants[batch->grant_count++] = (struct batch_grant){row, i, row * pages + i};
         return;

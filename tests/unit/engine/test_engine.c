@@ -71,8 +71,12 @@ static void add_row(struct fixture *fixture, struct batch *batch, uint32_t row,
 {
     uint32_t pages = engine_limits(fixture->engine)->pages_per_row;
 
-    batch->openings[batch->opening_count++] =
-        (struct batch_opening){row, tokens, count, prompt_count, left, sampling, false};
+    batch->openings[batch->opening_count++] = (struct batch_opening){.row = row,
+                                                                     .tokens = tokens,
+                                                                     .token_count = count,
+                                                                     .prompt_count = prompt_count,
+                                                                     .tokens_left = left,
+                                                                     .sampling = sampling};
     for (uint32_t i = 0; i < pages; i++)
         batch->grants[batch->grant_count++] = (struct batch_grant){row, i, row * pages + i};
     batch->prefills[batch->prefill_count++] = (struct batch_prefill){row, 0, count};

@@ -139,7 +139,11 @@ static void a_failure_is_final(void **state)
         assert_int_equal(batch_open(&engine_limits(engine)->batch, &batches[i], NULL), 0);
     sampling_init(&sampling);
     batches[0]->openings[batches[0]->opening_count++] =
-        (struct batch_opening){0, prompt, 1, 1, 20, &sampling, false};
+        (struct batch_opening){.tokens = prompt,
+                               .token_count = 1,
+                               .prompt_count = 1,
+                               .tokens_left = 20,
+                               .sampling = &sampling};
     batches[0]->grants[batches[0]->grant_count++] = (struct batch_grant){0, 0, 0};
     batches[0]->prefills[batches[0]->prefill_count++] = (struct batch_prefill){0, 0, 1};
     for (uint32_t i = 0; i < FAILS_AT + 2; i++) {

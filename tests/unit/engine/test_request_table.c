@@ -57,7 +57,12 @@ static void add_opening(struct fixture *fixture, uint32_t row, const int32_t *to
     struct batch *batch = fixture->batch;
 
     batch->openings[batch->opening_count++] =
-        (struct batch_opening){row, tokens, count, prompt_count, left, &fixture->sampling, false};
+        (struct batch_opening){.row = row,
+                               .tokens = tokens,
+                               .token_count = count,
+                               .prompt_count = prompt_count,
+                               .tokens_left = left,
+                               .sampling = &fixture->sampling};
     for (uint32_t i = 0; i < CONTEXT / PAGE; i++)
         batch->grants[batch->grant_count++] = (struct batch_grant){row, i, row * 8 + i};
 }
