@@ -113,13 +113,8 @@ int cuda_buckets_measure(struct backend *b, struct fault *fault)
 
 /* --- graphs -------------------------------------------------------------------------------- */
 
-static int capture(struct backend *b, struct cuda_lane *lane, uint32_t bucket)
+static void enqueue(struct backend *b, struct cuda_lane *lane, uint32_t rows)
 {
-    uint32_t rows = b->buckets[bucket];
-    int r = cuda_capture_begin(&lane->stream);
-
-    if (r < 0)
-        return r;
     b->result = 0;
     b->captured = lane;
     lane->active = lane->decodes = true;
@@ -132,6 +127,28 @@ static int capture(struct backend *b, struct cuda_lane *lane, uint32_t bucket)
     lane->tile_count = 0;
     cuda_op_prepare(b, lane);
     forward_layers(&backend_cuda, b, b->model);
+}
+
+/* A step of padding alone, so that cuBLAS loads its code for products that were not measured: that
+ * may not happen while a graph is captured. The step does not count. */
+static int warm(struct backend *b, struct cuda_lane *lane, uint32_t rows)
+{
+    *lane->slots[0].counts = (struct cuda_step_counts){0};
+    enqueue(b, lane, rows);
+    cuda_note(b, cuda_fill(&lane->stream, lane->step_counter, 0, sizeof *lane->step_counter));
+    cuda_note(b, cuda_stream_synchronize(&lane->stream));
+    return b->result;
+}
+
+static int capture(struct backend *b, struct cuda_lane *lane, uint32_t bucket)
+{
+    int r = b->general ? warm(b, lane, b->buckets[bucket]) : 0;
+
+    if (r == 0)
+        r = cuda_capture_begin(&lane->stream);
+    if (r < 0)
+        return r;
+    enqueue(b, lane, b->buckets[bucket]);
     if (!b->options.host_sampling && !b->options.sampling_stream)
         cuda_op_sample(b, lane, 0, lane->outputs);
     lane->active = false;
