@@ -92,11 +92,12 @@ enum {
     WEIGHT_IF_OUT_BIAS = 1 << 9,
     WEIGHT_IF_FFN_BIAS = 1 << 10,
     WEIGHT_IF_QK_NORM = 1 << 11,
-    WEIGHT_SPARSE = 1 << 12,   /* only layers with experts have it */
-    WEIGHT_SHARED = 1 << 13,   /* optional, but there where shared_width is not 0 */
-    WEIGHT_Q_LATENT = 1 << 14, /* optional, but there where q_latent is not 0 */
-    WEIGHT_IF_FEATURES =
-        WEIGHT_IF_QKV_BIAS | WEIGHT_IF_OUT_BIAS | WEIGHT_IF_FFN_BIAS | WEIGHT_IF_QK_NORM,
+    WEIGHT_SPARSE = 1 << 12,       /* only layers with experts have it */
+    WEIGHT_SHARED = 1 << 13,       /* optional, but there where shared_width is not 0 */
+    WEIGHT_Q_LATENT = 1 << 14,     /* optional, but there where q_latent is not 0 */
+    WEIGHT_IF_TWO_NORMS = 1 << 15, /* a parallel layer has one for each branch */
+    WEIGHT_IF_FEATURES = WEIGHT_IF_QKV_BIAS | WEIGHT_IF_OUT_BIAS | WEIGHT_IF_FFN_BIAS |
+                         WEIGHT_IF_QK_NORM | WEIGHT_IF_TWO_NORMS,
 };
 
 enum {

@@ -475,9 +475,9 @@ static const struct arch_weight bloom_weights[] = {
 /* 7B: one norm for both branches; 40B and larger: one each; RW: in sequence. */
 static const struct arch_weight falcon_weights[] = {
     MEGATRON(OPTIONAL | WEIGHT_IF_FFN_BIAS),
-    NORM_PAIR("blk.%u.attn_norm_2", L "ln_attn", attention_norm, OPTIONAL),
+    NORM_PAIR("blk.%u.attn_norm_2", L "ln_attn", attention_norm, OPTIONAL | WEIGHT_IF_TWO_NORMS),
     NORM_PAIR("blk.%u.attn_norm", L "input_layernorm", attention_norm, OPTIONAL),
-    NORM_PAIR("blk.%u.attn_norm", L "ln_mlp", ffn_norm, OPTIONAL),
+    NORM_PAIR("blk.%u.attn_norm", L "ln_mlp", ffn_norm, OPTIONAL | WEIGHT_IF_TWO_NORMS),
     GAIN(NULL, L "post_attention_layernorm.weight", ffn_norm, OPTIONAL),
     SHIFT(NULL, L "post_attention_layernorm.bias", ffn_norm_bias, OPTIONAL),
 };

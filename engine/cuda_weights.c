@@ -109,7 +109,7 @@ static void place_part(struct loader *l, const struct weight_part *part, uint32_
     uint32_t step = PIECE_BYTES / (columns * (uint32_t)sizeof(float));
 
     must(step > 0);
-    if (!part->data) {
+    if (weight_part_generated(part)) {
         note(l, cuda_random(&l->b->copies, type, part->random, to, (uint64_t)part->rows * columns));
         report(l, dtype_bytes(part->type, (uint64_t)part->rows * columns));
         return;

@@ -153,7 +153,7 @@ static int read_falcon(struct hf_reading *reading)
 {
     struct model_plan *plan = &reading->config.plan;
     bool grouped = false, multi_query = true, alibi = false;
-    int64_t kv_heads = plan->sizes.heads;
+    int64_t kv_heads = plan->sizes.heads, norms = 2;
     int r = hf_read_bool(reading, "new_decoder_architecture", &grouped);
 
     if (r == 0)
@@ -165,8 +165,13 @@ static int read_falcon(struct hf_reading *reading)
     if (r == 0)
         r = json_get_int(reading->root, "", "num_kv_heads", 1, MODEL_HEADS_MAX, &kv_heads,
                          reading->fault);
+    if (r >= 0)
+        r = json_get_int(reading->root, "", "num_ln_in_parallel_attn", 1, 2, &norms,
+                         reading->fault);
     if (r < 0)
         return r;
+    if (grouped && norms == 2)
+        plan->features |= WEIGHT_IF_TWO_NORMS;
     if (!grouped)
         kv_heads = multi_query ? 1 : plan->sizes.heads;
     plan->sizes.kv_heads = (uint32_t)kv_heads;

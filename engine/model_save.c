@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "config/base/clock.h"
+#include "config/base/json.h"
+#include "engine/saved_tensor.h"
 #include "engine/shape.h"
-#include "engine/weight_part.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/pool.h"
 
@@ -31,18 +32,9 @@ enum {
 
 static const char index_name[] = "model.safetensors.index.json";
 
-struct tensor {
-    char name[ARCH_NAME_BYTES];
-    struct weight_part part;
-    uint32_t columns;
-    bool vector;
-    uint64_t bytes;
-    uint32_t file; /* which one, from 0 */
-};
-
 struct save {
     struct model *model;
-    struct tensor *tensors;
+    struct saved_tensor *tensors;
     uint32_t tensor_count;
     uint32_t file_count;
     char partial[PATH_BYTES];
@@ -59,84 +51,35 @@ struct save {
 
 /* --- what goes where ----------------------------------------------------------------------- */
 
-static void list_tensor(struct save *save, const struct arch_weight *line, uint32_t layer,
-                        uint32_t expert)
+/* A text model inside of a larger one? */
+static int read_nested(const struct save *save, const char *shape, bool *ret_nested)
 {
-    const struct weight *weight = arch_weight_at(line, save->model, layer, expert);
-    struct tensor *tensor = &save->tensors[save->tensor_count];
+    struct hf_config config;
+    char name[SHAPE_NAME_BYTES];
+    int r = shape_read(shape, &config, name, save->fault);
 
-    if (!line->hf_name || weight->part_count <= line->part)
-        return;
-    if (weight == &save->model->head &&
-        weight_part_same(&weight->parts[0], &save->model->embedding.parts[0]))
-        return; /* tied: the checkpoint has the embedding only */
-    arch_weight_name(line->hf_name, layer, expert, tensor->name);
-    tensor->part = weight->parts[line->part];
-    tensor->columns = weight->columns;
-    tensor->vector = arch_weight_is_vector(line);
-    tensor->bytes = dtype_bytes(tensor->part.type, (uint64_t)tensor->part.rows * tensor->columns);
-    save->tensor_count++;
+    if (r == 0)
+        *ret_nested = config.plan.nested;
+    return r;
 }
 
-/* Parts that share a tensor of Transformers' are not put together again yet. */
-static int check_layout(const struct save *save, const struct arch *arch)
-{
-    const unsigned laid_out = WEIGHT_HF_TRANSPOSED | WEIGHT_HF_BY_HEAD | WEIGHT_HF_PLUS_ONE |
-                              WEIGHT_HF_EACH_HEAD | WEIGHT_HF_INTERLEAVED;
-
-    for (uint32_t i = 0; i < arch->weight_count; i++) {
-        const struct arch_weight *line = &arch->weights[i];
-
-        bool whole = line->slice == SLICE_WHOLE || (line->slice == SLICE_EXPERTS && line->hf_name &&
-                                                    arch_name_has_inner(line->hf_name));
-
-        if (line->hf_name && (!whole || (line->flags & laid_out)))
-            return fault_set(save->fault, E_UNSUPPORTED,
-                             "checkpoints of the architecture %s are not written yet: they keep "
-                             "%s in a form of their own",
-                             arch->name, line->hf_name);
-    }
-    return 0;
-}
-
-/* At most so many. */
-static size_t count_tensors(const struct model *model, const struct arch *arch)
-{
-    size_t count = 0;
-
-    for (uint32_t layer = 0; layer < model->layer_count; layer++)
-        for (uint32_t i = 0; i < arch->weight_count; i++)
-            count += arch_weight_count(&arch->weights[i], model, layer);
-    return count;
-}
-
-static int list_tensors(struct save *save, uint64_t file_bytes_max)
+static int list_tensors(struct save *save, const char *shape, uint64_t file_bytes_max)
 {
     const char *name = save->model->architecture;
     const struct arch *arch;
     uint64_t file_bytes = 0;
+    bool nested;
     int r = arch_find((struct gguf_string){name, strlen(name)}, &arch, save->fault);
 
     if (r == 0)
-        r = check_layout(save, arch);
+        r = read_nested(save, shape, &nested);
+    if (r == 0)
+        r = saved_tensors_list(save->model, arch, nested, &save->tensors, &save->tensor_count,
+                               save->fault);
     if (r < 0)
         return r;
-    save->tensors = calloc(count_tensors(save->model, arch), sizeof *save->tensors);
-    if (!save->tensors)
-        return fault_set(save->fault, E_MEMORY, "out of memory for the list of tensors");
-    for (uint32_t layer = 0; layer < save->model->layer_count; layer++) {
-        for (uint32_t i = 0; i < arch->weight_count; i++) {
-            const struct arch_weight *line = &arch->weights[i];
-            uint32_t count = arch_weight_count(line, save->model, layer);
-
-            if (layer > 0 && !(line->flags & WEIGHT_PER_LAYER))
-                continue;
-            for (uint32_t expert = 0; expert < count; expert++)
-                list_tensor(save, line, layer, expert);
-        }
-    }
     for (uint32_t i = 0; i < save->tensor_count; i++) {
-        struct tensor *tensor = &save->tensors[i];
+        struct saved_tensor *tensor = &save->tensors[i];
 
         if (file_bytes > 0 && file_bytes + tensor->bytes > file_bytes_max) {
             save->file_count++;
@@ -144,8 +87,8 @@ static int list_tensors(struct save *save, uint64_t file_bytes_max)
         }
         file_bytes += tensor->bytes;
         tensor->file = save->file_count;
-        if (dtype_bytes(tensor->part.type, tensor->columns) > save->piece_bytes)
-            save->piece_bytes = dtype_bytes(tensor->part.type, tensor->columns);
+        if (dtype_bytes(tensor->type, tensor->columns) > save->piece_bytes)
+            save->piece_bytes = dtype_bytes(tensor->type, tensor->columns);
     }
     save->file_count++;
     return 0;
@@ -162,14 +105,12 @@ static void file_name(const struct save *save, uint32_t file, char name[static F
 
 /* --- texts --------------------------------------------------------------------------------- */
 
-static void put_tensor(const struct tensor *tensor, uint64_t at, struct buf *text)
+static void put_tensor(const struct saved_tensor *tensor, uint64_t at, struct buf *text)
 {
     buf_format(text, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name,
-               dtype_get(tensor->part.type)->name);
-    if (tensor->vector)
-        buf_format(text, "%" PRIu64, (uint64_t)tensor->part.rows * tensor->columns);
-    else
-        buf_format(text, "%" PRIu32 ",%" PRIu32, tensor->part.rows, tensor->columns);
+               dtype_get(tensor->type)->name);
+    for (uint32_t i = 0; i < tensor->dimension_count; i++)
+        buf_format(text, "%s%" PRIu64, i > 0 ? "," : "", tensor->shape[i]);
     buf_format(text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at, at + tensor->bytes);
 }
 
@@ -244,36 +185,38 @@ static void report(struct save *save, uint64_t bytes)
                            clock_seconds(now - save->began_ns));
 }
 
-/* Rows of a part, for the pool. */
+/* Rows of a tensor, for the pool. */
 struct making {
-    const struct tensor *tensor;
-    uint32_t first;
-    uint32_t rows;
+    struct model *model;
+    const struct saved_tensor *tensor;
+    uint64_t first;
+    uint64_t rows;
     uint8_t *to;
 };
 
 static void make_share(void *data, const struct pool_seat *seat)
 {
     const struct making *making = data;
-    const struct tensor *tensor = making->tensor;
+    const struct saved_tensor *tensor = making->tensor;
     uint64_t first, end;
 
     pool_share(seat, making->rows, 1, &first, &end);
-    weight_part_read(&tensor->part, tensor->columns, making->first + (uint32_t)first,
-                     (uint32_t)(end - first), tensor->part.type,
-                     making->to + first * dtype_bytes(tensor->part.type, tensor->columns));
+    saved_tensor_read(tensor, making->model, making->first + first, end - first,
+                      making->to + first * dtype_bytes(tensor->type, tensor->columns));
 }
 
-static int write_tensor(struct save *save, int fd, const char *name, const struct tensor *tensor)
+static int write_tensor(struct save *save, int fd, const char *name,
+                        const struct saved_tensor *tensor)
 {
-    size_t row_bytes = dtype_bytes(tensor->part.type, tensor->columns);
-    uint32_t together = (uint32_t)(save->piece_bytes / row_bytes);
+    size_t row_bytes = dtype_bytes(tensor->type, tensor->columns);
+    uint64_t together = save->piece_bytes / row_bytes;
 
-    for (uint32_t row = 0; row < tensor->part.rows; row += together) {
-        uint32_t rows = tensor->part.rows - row < together ? tensor->part.rows - row : together;
+    for (uint64_t row = 0; row < tensor->rows; row += together) {
+        uint64_t rows = tensor->rows - row < together ? tensor->rows - row : together;
         int r;
 
-        pool_run(save->pool, make_share, &(struct making){tensor, row, rows, save->piece});
+        pool_run(save->pool, make_share,
+                 &(struct making){save->model, tensor, row, rows, save->piece});
         r = write_all(save, fd, name, save->piece, rows * row_bytes);
         if (r < 0)
             return r;
@@ -305,6 +248,32 @@ static int write_file(struct save *save, const char *name, const struct buf *tex
     return r;
 }
 
+/* The shape's own text; but what is saved is not quantized, whatever the shape's checkpoint is. */
+static int put_config(const struct save *save, const char *shape, struct buf *text)
+{
+    static const char key[] = "quantization_config";
+    json_t *root = NULL;
+    char *dumped;
+    int r = shape_text(shape, text, save->fault);
+
+    if (r == 0)
+        r = json_parse(buf_string(text), text->bytes, &root, save->fault);
+    if (r < 0)
+        return r;
+    if (json_object_get(root, key)) {
+        (void)json_object_del(root, key);
+        dumped = json_dumps(root, JSON_INDENT(2));
+        buf_reset(text);
+        if (dumped)
+            buf_format(text, "%s\n", dumped);
+        else
+            r = fault_set(save->fault, E_MEMORY, "out of memory for config.json");
+        free(dumped);
+    }
+    json_decref(root);
+    return r;
+}
+
 static int write_files(struct save *save, const char *shape)
 {
     char name[FILE_NAME_BYTES];
@@ -312,7 +281,7 @@ static int write_files(struct save *save, const char *shape)
     int r;
 
     buf_init(&text, TEXT_BYTES_MAX);
-    r = shape_text(shape, &text, save->fault);
+    r = put_config(save, shape, &text);
     if (r == 0)
         r = write_file(save, "config.json", &text, -1);
     for (uint32_t file = 0; file < save->file_count && r == 0; file++) {
@@ -403,7 +372,7 @@ int model_save(const char *shape, const char *folder, uint64_t file_bytes_max,
     r = model_open_random(shape, &save.model, fault);
     if (r < 0)
         return r;
-    r = list_tensors(&save, file_bytes_max ? file_bytes_max : FILE_BYTES_MAX);
+    r = list_tensors(&save, shape, file_bytes_max ? file_bytes_max : FILE_BYTES_MAX);
     if (r < 0)
         goto out;
     save.piece = malloc(save.piece_bytes);

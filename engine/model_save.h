@@ -1,13 +1,13 @@
 /* model_save.h -- a random model as a checkpoint: the folder that Transformers would write.
  *
- *     DIR/config.json                        the shape's own text
+ *     DIR/config.json                        the shape's own text, less quantization_config
  *     DIR/model.safetensors                  or, beyond 5 GB, model-00001-of-00004.safetensors ...
  *     DIR/model.safetensors.index.json       with the list of which tensor is where
  *
  *     a .safetensors file:  u64 header bytes | {"name":{"dtype","shape","data_offsets"},...} | data
  *
- * (Format: the README of huggingface/safetensors.) Tensors have the names and the row order of the
- * checkpoints of their class, little-endian, without gaps. */
+ * (Format: the README of huggingface/safetensors.) Tensors have the names and the forms of the
+ * checkpoints of their class (saved_tensor.h), little-endian, without gaps. */
 #ifndef WEFT_MODEL_SAVE_H
 #define WEFT_MODEL_SAVE_H
 

@@ -32,6 +32,8 @@ static void make_floats(const struct weight_part *part, uint64_t index, uint32_t
     }
     for (uint32_t i = 0; i < count && part->type == DT_F16; i++)
         to[i] = float_from_f16(f16_from_float(to[i]));
+    for (uint32_t i = 0; i < count && part->plus != 0; i++)
+        to[i] += part->plus;
 }
 
 static void read_random(const struct weight_part *part, uint64_t index, uint64_t count,
@@ -41,7 +43,8 @@ static void read_random(const struct weight_part *part, uint64_t index, uint64_t
     char *at = to;
 
     must(part->type == DT_F32 || part->type == DT_F16 || part->type == DT_BF16);
-    if (type == DT_BF16 && part->type == DT_BF16) { /* the usual case takes no detour */
+    if (type == DT_BF16 && part->type == DT_BF16 &&
+        part->plus == 0) { /* the usual case takes no detour */
         for (uint64_t i = 0; i < count; i++) {
             uint16_t half = random_weight_bf16(part->random, index + i);
 
@@ -83,6 +86,11 @@ bool weight_part_plain(const struct weight_part *part)
 {
     return part->data && !part->tables && part->block_rows == 0 && part->transposed == 0 &&
            part->plus == 0;
+}
+
+bool weight_part_generated(const struct weight_part *part)
+{
+    return !part->data && part->first_row == 0 && part->transposed == 0 && part->plus == 0;
 }
 
 /* Columns first .. first + count - 1 of a row; see model.h for where they lie. */
@@ -149,6 +157,14 @@ void weight_part_read(const struct weight_part *part, uint32_t columns, uint32_t
         memcpy(to, from + dtype_bytes(type, first), dtype_bytes(type, count));
     else
         read_stored(part, from + dtype_bytes(part->type, first), count, type, to);
+}
+
+void weight_part_read_element(const struct weight_part *part, uint32_t columns, uint32_t row,
+                              uint32_t column, enum dtype type, void *to)
+{
+    must(!part->data && part->transposed == 0 && row < part->rows && column < columns);
+    row += part->first_row;
+    read_random(part, (uint64_t)row * columns + column, 1, type, to);
 }
 
 bool weight_part_same(const struct weight_part *a, const struct weight_part *b)

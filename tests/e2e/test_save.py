@@ -4,19 +4,21 @@ failure leaves nothing behind.
 """
 
 import json
-import pathlib
+import os
+import re
 import resource
 import signal
 import subprocess
+from pathlib import Path
 
 import numpy
 import pytest
 import safetensors
 
 from test_cli import assert_refused, environment, weft
-from weft import BINARY, Weft
+from weft import BINARY, ROOT, Weft
 
-DATA = pathlib.Path(__file__).parents[1] / "data" / "arch"
+DATA = ROOT / "tests" / "data" / "arch"
 SIZES = {
     "hidden_size": 72,
     "num_hidden_layers": 3,
@@ -59,12 +61,12 @@ def expected_tensors(config):
     return shapes
 
 
-def read_folder(folder):
+def read_folder(folder, checked=True):
     """Name to (type, shape, bytes)."""
     tensors = {}
     for path in folder.glob("*.safetensors"):
         with safetensors.safe_open(path, framework="np") as opened:
-            assert opened.metadata() == {"format": "pt"}
+            assert not checked or opened.metadata() == {"format": "pt"}
         for name, tensor in safetensors.deserialize(path.read_bytes()):
             assert name not in tensors
             tensors[name] = tensor["dtype"], tensor["shape"], bytes(tensor["data"])
@@ -107,9 +109,8 @@ def parameters_of(name, shape, layers):
     if "embed_tokens" in name:
         deviation *= numpy.float32(0.5)
     if "o_proj" in name or "down_proj" in name:
-        deviation /= numpy.sqrt(numpy.float32(2 * layers))
-    if "o_proj" in name:
-        deviation *= numpy.float32(0.25)
+        ending = one / numpy.sqrt(numpy.float32(2 * layers))
+        deviation *= ending * numpy.float32(0.25 if "o_proj" in name else 1)
     return 0.0, deviation
 
 
@@ -159,6 +160,43 @@ def test_smollm2(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     check_folder(folder, config, "BF16", part=".layers.29.")
+
+
+def checkpoints():
+    """Folders of every family, as Transformers or a model's maker wrote them."""
+    places = [DATA]
+    if os.environ.get("WEFT_GOLDENS"):
+        places.append(Path(os.environ["WEFT_GOLDENS"]) / "arch")
+    return [path.parent for place in places for path in sorted(place.glob("*/config.json"))]
+
+
+def forms(folder):
+    """Name to type and shape; without what classes compute themselves, and with full names."""
+    found = {}
+    for name, (dtype, shape, _) in read_folder(folder, checked=False).items():
+        if re.search(r"\.(inv_freq|attn\.bias|attention\.bias|masked_bias)$", name):
+            continue
+        for short, full in ("h.", "transformer."), ("decoder.", "model."):
+            if name.startswith(short):
+                name = full + name
+        found[re.sub(r"^(wte|wpe|ln_f|word_embeddings)", r"transformer.\1", name)] = dtype, shape
+    return found
+
+
+@pytest.mark.parametrize("checkpoint", checkpoints(), ids=lambda path: path.name)
+def test_every_family_has_its_own_form(tmp_path, checkpoint):
+    folder = tmp_path / "model"
+    save(checkpoint / "config.json", folder)
+    config = json.loads((checkpoint / "config.json").read_text())
+    saved = json.loads((folder / "config.json").read_text())
+    assert "quantization_config" not in saved
+    if config.pop("quantization_config", None):
+        assert saved == config
+        return
+    expected = forms(checkpoint)
+    if config.get("tie_word_embeddings", checkpoint.name == "falcon_7b"):
+        expected.pop("lm_head.weight", None)  # some have it twice
+    assert forms(folder) == expected
 
 
 def test_what_is_there_stays(tmp_path):

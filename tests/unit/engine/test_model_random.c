@@ -89,19 +89,42 @@ static void a_shape_becomes_a_model(void **state)
     assert_true(frequencies[0] == 1.0f);
     assert_true(fabs((double)frequencies[63] * pow(500000.0, 63.0 / 64.0) * 8.0 - 1.0) < 1e-6);
     model_close(model);
-    model = open_shape("llama-3.2-1b");
-    assert_true(model->parameters == 1235814400);
-    model_close(model);
-    model = open_shape("llama-3.3-70b");
-    assert_true(model->parameters == 70553706496);
-    model_close(model);
-    model = open_shape("mistral-7b");
-    assert_true(model->parameters == 7248023552);
-    model_close(model);
     model = open_shape("qwen3-8b");
     assert_true(model->parameters == 8190735360);
     assert_int_equal(model->layers[0].q_norm.columns, 128);
     model_close(model);
+}
+
+/* What their makers' checkpoints count; DeepSeek-V3's less 54 layers of 11,507,286,272. */
+static void shapes_have_their_sizes(void **state)
+{
+    static const struct {
+        const char *shape;
+        uint64_t parameters;
+        uint32_t layers;
+        uint32_t experts;
+    } sizes[] = {
+        {"llama-3.2-1b", 1235814400, 16, 0},
+        {"llama-3.3-70b", 70553706496, 80, 0},
+        {"mistral-7b", 7248023552, 32, 0},
+        {"gpt-neox-20b", 20554567680, 44, 0},
+        {"gemma-2-9b", 9241705984, 42, 0},
+        {"mixtral-8x7b", 46702792704, 32, 8},
+        {"qwen3-30b-a3b", 30532122624, 48, 128},
+        {"gpt-oss-20b", 20914757184, 24, 32},
+        {"deepseek-v3-7-layers", 671026419200 - UINT64_C(54) * 11507286272, 7, 256},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct model *model = open_shape(sizes[i].shape);
+
+        if (model->parameters != sizes[i].parameters)
+            fail_msg("%s: %llu parameters", sizes[i].shape, (unsigned long long)model->parameters);
+        assert_int_equal(model->layer_count, sizes[i].layers);
+        assert_int_equal(model->expert_count, sizes[i].experts);
+        model_close(model);
+    }
 }
 
 /* Deviation of a part; asserts that it scatters around `centre` and that no row is constant. */
@@ -325,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shape_becomes_a_model),
+        cmocka_unit_test(shapes_have_their_sizes),
         cmocka_unit_test(is_scaled_like_a_trained_model),
         cmocka_unit_test(pieces_are_the_whole),
         cmocka_unit_test(reads_stored_parts_too),
