@@ -30,7 +30,7 @@
  *
  * For more tokens cuBLAS is faster, although it needs kernels of its own for the rest: two tiles of
  * tokens here take too many registers to begin beside attention, and lost 5 to 17% to it. A form of
- * its own for one token (all of x in shared memory) gained 0.2% of a step, and gave a request other
+ * its own for one token (all of x in shared memory) gained nothing, and gave a request other
  * bits alone than in company.
  *
  * RMSNorm is folded in: x is residual * gamma, and 1 / rms a factor of the token, from sums of
