@@ -8,7 +8,7 @@ import pytest
 
 from streams import run_streams
 from test_cli import assert_refused, weft
-from weft import Weft
+from weft import ROOT, Weft
 
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
@@ -99,6 +99,16 @@ def test_wrong_shapes(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**SHAPE, "hidden_size": "64"}))
     assert_refused(weft("inspect", "--random-weights", path), 1, str(path), "'hidden_size'")
+
+
+@pytest.mark.parametrize("shape", sorted(p.stem for p in (ROOT / "config/shapes").glob("*.json")))
+def test_every_shape_has_a_plan(shape):
+    """Also where it does not fit; and nothing of its size is taken."""
+    done = weft("inspect", "--random-weights", shape, "--max-batch", 1, "--max-context", 512)
+    assert "parameters" in done.stdout.decode()
+    assert done.returncode == 0 or (done.returncode == 1 and b"does not fit" in done.stderr)
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert f"| `{shape}` |" in page
 
 
 def test_inspect_prints_the_plan_and_takes_nothing():

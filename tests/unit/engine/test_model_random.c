@@ -170,6 +170,45 @@ static void is_scaled_like_a_trained_model(void **state)
     model_close(model);
 }
 
+static bool is_about(double value, double expected)
+{
+    return fabs(value / expected - 1) < 0.15;
+}
+
+/* Norms that end a branch take its scale, and those that are stored less 1 lie around it all the
+ * same; routers are products like others; what a mixture averages is made up for. */
+static void families_are_scaled_alike(void **state)
+{
+    struct model *model = open_shape("gemma-2-9b");
+    const struct layer *layer = &model->layers[5];
+    double branch = (double)model->embedding_scale / sqrt(84);
+
+    (void)state;
+    assert_true(layer->ffn_norm.parts[0].plus == 1.0f);
+    assert_true(is_about(deviation_of(&layer->ffn_norm, 0, 1), 0.0625));
+    assert_true(is_about(deviation_of(&layer->post_ffn_norm, 0, branch), 0.0625 * branch));
+    assert_true(
+        is_about(deviation_of(&layer->post_attention_norm, 0, branch / 4), 0.0625 * branch / 4));
+    assert_true(is_about(deviation_of(&model->final_norm, 0, 4), 0.0625));
+    model_close(model);
+
+    model = open_shape("qwen3-30b-a3b");
+    layer = &model->layers[5];
+    assert_true(is_about(deviation_of(&layer->router, 0, 0) * sqrt(2048), 1));
+    assert_true(is_about(deviation_of(&layer->experts[127].gate_up, 1, 0) * sqrt(2048), 1));
+    assert_true(is_about(deviation_of(&layer->experts[127].down, 0, 0) * sqrt(768 * 96 / 8.0), 1));
+    assert_true(layer->experts[0].down.parts[0].random.seed !=
+                layer->experts[1].down.parts[0].random.seed);
+    model_close(model);
+
+    model = open_shape("gpt-oss-20b");
+    layer = &model->layers[5];
+    assert_true(layer->sinks.rows == 64 && layer->qkv_bias.rows == 80 * 64);
+    assert_true(layer->router_bias.rows == 32 && layer->experts[31].gate_up_bias.rows == 5760);
+    assert_true(is_about(deviation_of(&layer->router, 0, 0) * sqrt(2880), 1));
+    model_close(model);
+}
+
 /* Any rows, in any order and type, are the same values. */
 static void pieces_are_the_whole(void **state)
 {
@@ -350,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_shape_becomes_a_model),
         cmocka_unit_test(shapes_have_their_sizes),
         cmocka_unit_test(is_scaled_like_a_trained_model),
+        cmocka_unit_test(families_are_scaled_alike),
         cmocka_unit_test(pieces_are_the_whole),
         cmocka_unit_test(reads_stored_parts_too),
         cmocka_unit_test(decodes_small_shapes),
