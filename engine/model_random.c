@@ -29,7 +29,8 @@
 #define EMBEDDING_SHARE   0.5f  /* of 1 / sqrt(width) */
 #define ATTENTION_SHARE   0.25f /* of what the feed-forward part adds */
 #define CHOICE_DEVIATION  0.01f /* of biases that correct a sigmoid router, whose scores are near */
-#define STREAM_NORM_SHARE 3.0f  /* of a branch in what norms_stream divides: the rest fades soon */
+#define NORMED_SHARE      4.0f  /* of a branch beside embeddings that have a norm */
+#define STREAM_NORM_SHARE 1.0f  /* of a branch in a stream that norms_stream divides each time */
 
 /* --- scales -------------------------------------------------------------------------------- */
 
@@ -41,8 +42,8 @@ static float branch_size(const struct model *model)
 
     if (model->norms_stream)
         return STREAM_NORM_SHARE;
-    if (model->embedding_norm.rows) /* the stream begins with 1 */
-        size *= sqrtf((float)model->width);
+    if (model->embedding_norm.rows) /* the stream begins with 1, not with EMBEDDING_SHARE */
+        size *= NORMED_SHARE * sqrtf((float)model->width);
     return size / sqrtf(2.0f * (float)model->layer_count);
 }
 
