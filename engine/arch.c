@@ -63,6 +63,7 @@ uint32_t arch_dim_value(const struct model *model, enum arch_dim dim)
         [DIM_VOCABULARY] = model->vocabulary,
         [DIM_EMBEDDING] = model->embedding_width,
         [DIM_POSITIONS] = model->context + model->position_offset,
+        [DIM_TYPES] = model->token_types,
         [DIM_Q] = model->heads * model->head_size,
         [DIM_KV] = model->kv_heads * model->head_size,
         [DIM_V] = model->kv_heads * model->value_size,

@@ -39,6 +39,7 @@ enum arch_dim {
     DIM_VOCABULARY, /* taken from the embedding, not checked there */
     DIM_EMBEDDING,  /* embedding_width */
     DIM_POSITIONS,  /* context + position_offset */
+    DIM_TYPES,      /* token_types */
     DIM_Q,          /* heads x head_size */
     DIM_KV,         /* kv_heads x head_size */
     DIM_V,          /* kv_heads x value_size */
@@ -107,6 +108,7 @@ enum {
     ARCH_ALIBI = 1 << 3,
     ARCH_NO_ROPE = 1 << 4,
     ARCH_NO_FINAL_NORM = 1 << 5, /* it may be missing */
+    ARCH_ENCODER = 1 << 6,       /* attends both ways, norms the stream */
 };
 
 struct arch {

@@ -510,6 +510,33 @@ static const struct arch_weight opt_weights[] = {
 };
 #undef L
 
+/* --- BERT --------------------------------------------------------------------------------- */
+
+#define L "bert.encoder.layer.%u."
+static const struct arch_weight bert_weights[] = {
+    EMBEDDING("bert.embeddings.word_embeddings.weight"),
+    {"position_embd.weight", "bert.embeddings.position_embeddings.weight", IN_MODEL(positions), 0,
+     DIM_POSITIONS, DIM_WIDTH, MODEL, SLICE_WHOLE},
+    {"token_types.weight", "bert.embeddings.token_type_embeddings.weight", IN_MODEL(types), 0,
+     DIM_TYPES, DIM_WIDTH, MODEL, SLICE_WHOLE},
+    {"token_embd_norm.weight", "bert.embeddings.LayerNorm.weight", IN_MODEL(embedding_norm), 0,
+     DIM_ONE, DIM_WIDTH, FLOAT, SLICE_WHOLE},
+    {"token_embd_norm.bias", "bert.embeddings.LayerNorm.bias", IN_MODEL(embedding_norm_bias), 0,
+     DIM_WIDTH, DIM_ONE, FLOAT, SLICE_WHOLE},
+    QKV_APART(L "attention.self.query", L "attention.self.key", L "attention.self.value", 0),
+    QKV_APART_BIAS(L "attention.self.query", L "attention.self.key", L "attention.self.value",
+                   NORM),
+    ATTENTION_OUT(L "attention.output.dense.weight", 0),
+    ATTENTION_OUT_BIAS(L "attention.output.dense.bias", NORM),
+    NORM_PAIR("blk.%u.attn_output_norm", L "attention.output.LayerNorm", attention_norm, 0),
+    UP(L "intermediate.dense.weight", 0),
+    UP_BIAS(L "intermediate.dense.bias", NORM),
+    DOWN(L "output.dense.weight", 0),
+    DOWN_BIAS(L "output.dense.bias", NORM),
+    NORM_PAIR("blk.%u.layer_output_norm", L "output.LayerNorm", ffn_norm, 0),
+};
+#undef L
+
 /* --- the table ---------------------------------------------------------------------------- */
 
 /* Converters to GGUF reorder llama's q and k rows so that rotated pairs are neighbours. */
@@ -568,6 +595,8 @@ const struct arch arch_table[] = {
      WEIGHTS(falcon_weights)},
     {"opt", MEAN, RELU, false, HALVES, HALVES, NONE, ARCH_NO_ROPE | ARCH_NO_FINAL_NORM,
      "model.", WEIGHTS(opt_weights)},
+    {"bert", MEAN, GELU, false, HALVES, HALVES, NONE,
+     ARCH_NO_ROPE | ARCH_NO_FINAL_NORM | ARCH_ENCODER, "bert.", WEIGHTS(bert_weights)},
 };
 const size_t arch_table_count = COUNT_OF(arch_table);
 /* clang-format on */

@@ -99,6 +99,7 @@ struct cpu_weights {
     struct cpu_matrix head;
     struct packed embedding; /* rows to look up: the head's memory where the two are tied */
     struct packed positions; /* rows to look up; groups == 0: none */
+    struct packed types;
     struct cpu_matrix embedding_in;
     struct cpu_matrix embedding_out;
     struct cpu_norm embedding_norm;

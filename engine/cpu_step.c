@@ -76,10 +76,15 @@ static void finish_embedding(const struct backend *b, const struct pool_seat *se
     const struct model *m = b->model;
     float *x = cpu_row(b->x, b->strides.width, token);
 
-    if (b->weights.positions.rows > 0) {
-        float *row = b->seats[seat->index].row;
+    float *row = b->seats[seat->index].row;
 
+    if (b->weights.positions.rows > 0) {
         packed_row(&b->weights.positions, b->work->positions[token] + m->position_offset, row);
+        for (uint32_t i = 0; i < m->width; i++)
+            x[i] += row[i];
+    }
+    if (b->weights.types.rows > 0) {
+        packed_row(&b->weights.types, 0, row);
         for (uint32_t i = 0; i < m->width; i++)
             x[i] += row[i];
     }

@@ -425,6 +425,7 @@ static void walk(struct loader *loader, const struct model *model)
     weights->embedding_norm =
         place_norm(loader, &model->embedding_norm, &model->embedding_norm_bias);
     weights->positions = place_rows(loader, &model->positions);
+    weights->types = place_rows(loader, &model->types);
     for (uint32_t i = 0; i < model->layer_count; i++) {
         struct cpu_layer scratch;
 

@@ -52,6 +52,9 @@ int cuda_general_check(const struct model *model, struct fault *fault)
         return fault_set(fault, E_UNSUPPORTED,
                          "heads of %u elements are not served on GPUs (up to %d are)", size,
                          CUDA_ANY_HEAD_MAX);
+    if (model->encoder)
+        return fault_set(fault, E_UNSUPPORTED, "encoders (%s) are not served on GPUs yet",
+                         model->architecture);
     if (model->expert_count > CUDA_EXPERTS_MAX || model->experts_used > CUDA_EXPERTS_MAX)
         return fault_set(fault, E_UNSUPPORTED,
                          "mixtures of %u experts are not served on GPUs (up to %d are)",

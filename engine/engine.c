@@ -336,6 +336,7 @@ static int open_model(struct engine *engine, const struct engine_options *option
     r = model_open(engine->checkpoint, &engine->model, fault);
     if (r < 0)
         return r;
+    engine->pooling = engine->model->encoder ? POOLING_MEAN : POOLING_LAST;
     r = pooling_read(engine->checkpoint, &engine->pooling, &engine->pooling_fault);
     if (r < 0 && r != E_UNSUPPORTED) {
         if (fault)
@@ -368,6 +369,9 @@ static int set_limits(struct engine *engine, const struct engine_options *option
     limits->batch.rows = options->max_batch;
     limits->batch.prefill_tokens =
         options->prefill_tokens ? options->prefill_tokens : engine->ops->prefill_tokens;
+    limits->encoder = engine->model->encoder;
+    if (limits->encoder && limits->batch.prefill_tokens < context)
+        limits->batch.prefill_tokens = context;
     limits->loaded_tokens =
         options->loaded_tokens ? options->loaded_tokens : engine->ops->loaded_tokens;
     if (limits->loaded_tokens == 0)

@@ -98,6 +98,7 @@ struct engine_limits {
     uint32_t vocabulary;    /* token ids are below this */
     uint32_t long_prompt;   /* prompts longer than this give the same tokens other keys and values
                                than shorter ones do (longrope); 0: that is not so */
+    bool encoder;           /* prompts are prefilled in one piece, and nothing is generated */
     uint32_t vector_width;  /* of batch_opening.vector; 0: this device or model gives none */
     uint32_t end_count;     /* the model's end-of-generation tokens */
     const int32_t *end_tokens;

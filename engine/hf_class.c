@@ -207,6 +207,25 @@ static int read_opt(struct hf_reading *reading)
     return r;
 }
 
+/* One kind of text is served, the first. */
+static int read_bert(struct hf_reading *reading)
+{
+    const char *kind = "absolute";
+    int64_t types = 2;
+    size_t bytes;
+    int r = json_get_int(reading->root, "", "type_vocab_size", 1, MODEL_WIDTH_MAX, &types,
+                         reading->fault);
+
+    if (r >= 0)
+        r = json_get_string(reading->root, "", "position_embedding_type", &kind, &bytes,
+                            reading->fault);
+    if (r >= 0 && strcmp(kind, "absolute") != 0)
+        return hf_refuse(reading, E_UNSUPPORTED, "position_embedding_type",
+                         "is supported as absolute only");
+    reading->config.plan.sizes.token_types = (uint32_t)types;
+    return r < 0 ? r : hf_require_bool(reading, "is_decoder", false);
+}
+
 static int read_chatglm(struct hf_reading *reading)
 {
     struct model_plan *plan = &reading->config.plan;
@@ -340,5 +359,7 @@ const struct hf_class hf_classes[] = {
     {"OPTForCausalLM", "opt", .context = 2048, .tied = true, .norm_epsilon = 1e-5,
      .activation = "activation_function", .own = read_opt,
      .switches = {{"enable_bias", true, ALL}, {"_remove_final_layer_norm", false, REFUSED}}},
+    {"BertModel", "bert", .context = 512, .tied = true, HIDDEN_ACT, .epsilon = "layer_norm_eps",
+     .norm_epsilon = 1e-12, .own = read_bert},
 };
 const size_t hf_class_count = COUNT_OF(hf_classes);

@@ -169,6 +169,7 @@ struct model {
     float norm_epsilon;
     bool parallel;     /* attention and ffn read the same x; see struct layer */
     bool norms_stream; /* see struct layer */
+    bool encoder;      /* tokens see those after them too; it generates nothing */
 
     enum attention_kind attention;
     float attention_scale;   /* of scores; 1 / sqrt(head_size) unless the file says otherwise */
@@ -201,11 +202,14 @@ struct model {
     float logit_softcap;      /* 0: none */
     uint32_t embedding_width; /* width, unless embedding_in and embedding_out stand between */
     uint32_t position_offset; /* row of `positions` for position 0 */
+    uint32_t token_types;     /* rows of `types` */
 
-    /* x = embedding_norm(embedding_in(embedding_scale x embedding[token]) + positions[position])
+    /* x = embedding_norm(embedding_in(embedding_scale x embedding[token]) + positions[position] +
+     *                    types[0])
      * logits = head(embedding_out(final_norm(x))) + head_bias */
-    struct weight embedding;      /* [vocabulary][embedding_width] */
-    struct weight positions;      /* [context + position_offset][width] */
+    struct weight embedding; /* [vocabulary][embedding_width] */
+    struct weight positions; /* [context + position_offset][width] */
+    struct weight types; /* [token_types][width]: BERT's kinds of text, of which one is served */
     struct weight embedding_in;   /* [width][embedding_width] */
     struct weight embedding_norm; /* [1][width] */
     struct weight embedding_norm_bias;

@@ -36,6 +36,7 @@ static const char *beyond(const struct model *m)
     } lines[] = {
         {m->norm != NORM_RMS, "layer norms"},
         {m->parallel, "parallel branches"},
+        {m->encoder, "attention both ways"},
         {m->norms_stream, "norms of the residual stream"},
         {m->attention != ATTENTION_HEADS, "latent attention"},
         {m->attention_softcap != 0, "capped scores"},

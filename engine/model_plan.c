@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { TOKEN_TYPES = 2 /* BERT's, where the file does not say */ };
+
 void model_plan_init(struct model_plan *plan, const struct arch *arch)
 {
     struct model *sizes = &plan->sizes;
@@ -18,6 +20,9 @@ void model_plan_init(struct model_plan *plan, const struct arch *arch)
     sizes->rope = arch->rope;
     sizes->qk_norm = arch->qk_norm;
     sizes->parallel = arch->flags & ARCH_PARALLEL;
+    sizes->encoder = arch->flags & ARCH_ENCODER;
+    sizes->norms_stream = sizes->encoder;
+    sizes->token_types = sizes->encoder ? TOKEN_TYPES : 0;
     sizes->rope_count = arch->flags & ARCH_NO_ROPE ? 0 : 1;
     plan->alibi_scale = arch->flags & ARCH_ALIBI ? 1.0f : 0.0f;
     sizes->embedding_scale = 1.0f;

@@ -149,7 +149,6 @@ int pooling_read(const struct checkpoint *checkpoint, enum pooling *ret_pooling,
 {
     const struct gguf *gguf = checkpoint_gguf(checkpoint);
 
-    *ret_pooling = POOLING_LAST;
     if (gguf)
         return read_gguf(gguf, ret_pooling, fault);
     return read_folder(checkpoint_path(checkpoint), ret_pooling, fault);

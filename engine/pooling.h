@@ -28,8 +28,8 @@ void pooling_take(const struct batch_opening *opening, uint32_t position, const 
                   uint32_t width);
 
 /* What the makers say: 1_Pooling/config.json of a folder, ARCHITECTURE.pooling_type of a GGUF file;
- * POOLING_LAST where they say nothing. E_UNSUPPORTED: a mode that is not computed here; other codes
- * as a file that is wrong has them. */
+ * *ret_pooling stays where they say nothing. E_UNSUPPORTED: a mode that is not computed here; other
+ * codes as a file that is wrong has them. */
 int pooling_read(const struct checkpoint *checkpoint, enum pooling *ret_pooling,
                  struct fault *fault);
 /* The same from the text of a Pooling's config.json. */

@@ -157,6 +157,7 @@ static void open_row(struct request_table *table, const struct batch_opening *op
     must(opening->prompt_count >= 1 && opening->prompt_count <= opening->token_count);
     must(opening->token_count <= table->limits.context);
     must(opening->tokens_left <= table->limits.context - opening->token_count);
+    must(!table->limits.encoder || opening->tokens_left == 0);
     must(!opening->vector || (opening->tokens_left == 0 && table->limits.vector_width > 0));
     for (uint32_t i = 0; i < opening->token_count; i++)
         must((uint32_t)opening->tokens[i] < table->limits.vocabulary);

@@ -159,6 +159,8 @@ static void feed(const struct policy_input *input, struct policy_plan *plan, uin
     uint32_t left = prompt_left(input, plan, prefill->index) - prefill->tokens;
     uint32_t tokens = least(least(left, most), *budget);
 
+    if (input->whole_prompts)
+        tokens = left <= *budget ? left : 0;
     prefill->tokens += tokens;
     *budget -= tokens;
 }

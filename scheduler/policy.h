@@ -47,6 +47,7 @@ struct policy_input {
     uint32_t prefill_tokens; /* budget of a step in which nobody decodes */
     uint32_t loaded_tokens;  /* of a step in which somebody does, all its tokens together */
     uint32_t prefills_max;   /* prompts mid-prefill at once */
+    bool whole_prompts;      /* one that the budget does not hold as a whole gets none of it */
     uint32_t running_count;
     const struct policy_running *running; /* oldest first */
     uint32_t waiting_count;               /* the head of the queue is enough */

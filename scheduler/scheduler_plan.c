@@ -121,7 +121,8 @@ static void describe(struct scheduler *scheduler, uint32_t prefill_tokens,
                                    .rows_free = scheduler->row_free_count,
                                    .prefill_tokens = prefill_tokens,
                                    .loaded_tokens = scheduler->limits.loaded_tokens,
-                                   .prefills_max = scheduler->options.prefills_max};
+                                   .prefills_max = scheduler->options.prefills_max,
+                                   .whole_prompts = scheduler->limits.encoder};
     show_running(scheduler, input);
     for (struct sequence *s = scheduler->leaving.first; s; s = s->after)
         input->pages_leaving += sequence_pages_own(s);

@@ -238,6 +238,8 @@ static int run(struct bench *bench, const struct config *wide, struct fault *fau
     buf_init(&bench->out, OUTPUT_BYTES_MAX);
     progress_init(&progress, false);
     r = startup_engine_open_traced(wide, &progress, listener, &engine, fault);
+    if (r == 0)
+        r = startup_check_generates(engine, fault);
     if (r == 0) {
         progress_memory(&progress, engine);
         r = measure_device(bench, engine, fault);

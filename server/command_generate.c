@@ -344,6 +344,8 @@ int command_generate(const struct config *config, struct fault *fault)
         return fault_errno(fault, "Cannot make an eventfd");
     r = startup_engine_open(&one, &progress, &answer.engine, fault);
     if (r == 0)
+        r = startup_check_generates(answer.engine, fault);
+    if (r == 0)
         r = engine_tokenizer(answer.engine, &answer.tokenizer, fault);
     if (r == 0) {
         progress_memory(&progress, answer.engine);

@@ -177,6 +177,7 @@ static void choose_pooling(struct serve *serve, const struct config *config)
                                          [CONFIG_POOLING_CLS] = POOLING_CLS};
     struct openai_context *openai = &serve->server.openai;
 
+    openai->encoder = engine_limits(serve->engine)->encoder;
     openai->vector_width = engine_limits(serve->engine)->vector_width;
     if (openai->vector_width == 0) {
         openai->no_vectors = "This model gives no embeddings on this device";
@@ -297,23 +298,28 @@ static int open_doors(struct serve *serve, const struct config *config, struct f
 /* In the log, for a supervisor, and for a person: with a line that works when pasted. */
 static void announce(const struct serve *serve)
 {
-    bool chat = serve->tokenizer && chat_template_check(serve->chat_template, NULL) == 0;
+    const struct openai_context *openai = &serve->server.openai;
+    bool chat = serve->tokenizer && !openai->encoder &&
+                chat_template_check(serve->chat_template, NULL) == 0;
+    const char *path = chat ? "chat/completions" : openai->encoder ? "embeddings" : "completions";
+    const char *more = openai->encoder ? "" : ",\"max_tokens\":64,\"stream\":true";
     const char *body = "\"prompt\":\"A loom is\"";
 
     log_event(LOG_INFO, "ready", LOG_STR("address", serve->listener.address),
               LOG_STR("model", serve->model_id),
               LOG_STR("device", engine_device_name(serve->engine)),
-              LOG_INT("context", serve->server.openai.context),
+              LOG_INT("context", openai->context),
               LOG_REAL("seconds", clock_seconds(clock_now() - serve->started_ns)));
-    if (!serve->tokenizer)
+    if (openai->encoder)
+        body = serve->tokenizer ? "\"input\":\"A loom is\"" : "\"input\":[1,2,3]";
+    else if (!serve->tokenizer)
         body = "\"prompt\":[1,2,3],\"return_token_ids\":true";
     else if (chat)
         body = "\"messages\":[{\"role\":\"user\",\"content\":\"What is a loom?\"}]";
-    (void)printf(
-        "Ready: %s on http://%s\nTry:\n  curl -N http://%s/v1/%s "
-        "-H 'Content-Type: application/json' -d '{%s,\"max_tokens\":64,\"stream\":true}'\n",
-        serve->model_id, serve->listener.reachable, serve->listener.reachable,
-        chat ? "chat/completions" : "completions", body);
+    (void)printf("Ready: %s on http://%s\nTry:\n  curl -N http://%s/v1/%s "
+                 "-H 'Content-Type: application/json' -d '{%s%s}'\n",
+                 serve->model_id, serve->listener.reachable, serve->listener.reachable, path, body,
+                 more);
     (void)fflush(stdout);
     notify_supervisor("READY=1");
 }

@@ -26,6 +26,7 @@ struct openai_context {
     const char *model_id; /* the served name */
     uint32_t context;     /* tokens a sequence may hold */
     uint32_t vocabulary;
+    bool encoder;          /* it gives embeddings and generates nothing */
     uint32_t vector_width; /* of embeddings; 0: none are given, because of `no_vectors` */
     enum pooling pooling;
     const char *no_vectors;

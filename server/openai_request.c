@@ -270,8 +270,13 @@ static int open_request(struct draft *draft)
 /* What an answer of text needs. 0, a fault's code or OPENAI_LATER. */
 static int read_answer(struct draft *draft, struct reply_wish *wish)
 {
-    int r = draft_read_sampling(draft);
+    int r;
 
+    if (draft->context->encoder)
+        return draft_fault(draft, E_UNSUPPORTED, "",
+                           "This model is an encoder, which generates no text: it answers "
+                           "/v1/embeddings");
+    r = draft_read_sampling(draft);
     if (r < 0)
         return r;
     r = draft_read_wish(draft, wish);

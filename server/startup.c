@@ -127,6 +127,16 @@ int startup_engine_open_traced(const struct config *config, struct progress *pro
     return engine_open(&options, ret_engine, fault);
 }
 
+int startup_check_generates(const struct engine *engine, struct fault *fault)
+{
+    if (!engine_limits(engine)->encoder)
+        return 0;
+    return fault_set(fault, E_UNSUPPORTED,
+                     "%s is an encoder, which generates no text: `weft serve` answers "
+                     "/v1/embeddings with it",
+                     engine_model_name(engine));
+}
+
 int startup_template_open(const struct config *config, const struct gguf *file, const char *path,
                           struct chat_template **ret_template, struct fault *fault)
 {

@@ -29,6 +29,8 @@ int startup_engine_open(const struct config *config, struct progress *progress,
 int startup_engine_open_traced(const struct config *config, struct progress *progress,
                                struct engine_trace trace, struct engine **ret_engine,
                                struct fault *fault);
+/* E_UNSUPPORTED: the model is an encoder, which generates nothing. */
+int startup_check_generates(const struct engine *engine, struct fault *fault);
 /* The chat template: --chat-template, else the model's own (in the GGUF `file` or the folder
  * `path`; both may be NULL), else an empty one. */
 int startup_template_open(const struct config *config, const struct gguf *file, const char *path,

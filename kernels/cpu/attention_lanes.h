@@ -340,7 +340,7 @@ static void attend_lanes(const struct attend *a, uint32_t first, uint32_t count,
         .adjusts = a->window > 0 || a->softcap > 0 || a->slopes,
         .block_bytes = kv_block_bytes(a->shape),
     };
-    uint32_t longest = a->position + (first + count - 1) / a->group + 1, start;
+    uint32_t longest = a->keys ? a->keys : a->position + (first + count - 1) / a->group + 1, start;
 
     memset(scratch->sums, 0, count * a->shape->value_padded * sizeof(float));
     for (uint32_t row = 0; row < count; row++) {
@@ -351,7 +351,7 @@ static void attend_lanes(const struct attend *a, uint32_t first, uint32_t count,
         for (uint32_t d = 0; d < a->shape->head_size; d++)
             scratch->queries[d * ATTEND_ROWS_MAX + row] = query[d];
         s.heads[row] = (uint32_t)head;
-        s.lengths[row] = a->position + token + 1;
+        s.lengths[row] = a->keys ? a->keys : a->position + token + 1;
         s.firsts[row] =
             a->window > 0 && s.lengths[row] > a->window ? s.lengths[row] - a->window : 0;
         s.largest[row] = -INFINITY;

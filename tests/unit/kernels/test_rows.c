@@ -162,6 +162,7 @@ struct attention_case {
     uint32_t window;
     float softcap;
     bool slopes, sinks;
+    bool both_ways; /* every token sees all */
 };
 
 struct attention_world {
@@ -222,6 +223,7 @@ static void world_open(struct attention_world *w, const struct cpu_kernels *k,
                                 .out = w->out,
                                 .out_stride = w->out_width,
                                 .window = c->window,
+                                .keys = c->both_ways ? total : 0,
                                 .softcap = c->softcap,
                                 .slopes = c->slopes ? w->slopes : NULL,
                                 .sinks = c->sinks ? w->sinks : NULL};
@@ -279,6 +281,8 @@ static void check_attention(const struct cpu_kernels *k)
         {1, 40, 5, 7, 300, true, .value_size = 32},
         {1, 300, 4, 3, 20, false, .value_size = 24},
         {2, 16, 2, 9, 300, true, .window = 100, .softcap = 2.0f, .slopes = true, .sinks = true},
+        {3, 20, 1, 70, 0, false, .both_ways = true},
+        {2, 16, 2, 300, 0, true, .both_ways = true},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
