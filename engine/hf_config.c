@@ -12,7 +12,7 @@
 #define COUNT_OF(array_) (sizeof(array_) / sizeof((array_)[0]))
 #define LEAST            1e-12 /* what is smaller than this vanishes in float32's products */
 
-enum { SIZE_KEYS_MAX = 4, KNOWN_BYTES = 768 };
+enum { SIZE_KEYS_MAX = 4, KNOWN_BYTES = 768, STEM_BYTES = 64 };
 
 /* One name for each size in every class that has the key: a file's own first. */
 static const struct size_key {
@@ -48,7 +48,7 @@ int hf_read_positive(struct hf_reading *reading, const json_t *object, const cha
     int r = json_get_real(object, path, key, LEAST, high, ret_value, reading->fault);
 
     if (r == 0 && *ret_value == 0)
-        return hf_refuse(reading, E_INVALID, key, "is missing");
+        return fault_field(reading->fault, E_INVALID, key, "'%s%s' is missing", path, key);
     return r < 0 ? r : 0;
 }
 
@@ -83,7 +83,10 @@ static int read_size(struct hf_reading *reading, const struct size_key *line)
     if (r < 0)
         return r;
     if (r == 0 && *size == 0)
-        return hf_refuse(reading, E_INVALID, line->keys[0], "is missing");
+        return hf_refuse(reading, E_INVALID, line->keys[0],
+                         line->offset == offsetof(struct model, head_size)
+                             ? "is missing, and the number of heads does not divide the width"
+                             : "is missing");
     if (r > 0)
         *size = (uint32_t)value;
     return 0;
@@ -316,6 +319,32 @@ static int read_end_tokens(struct hf_reading *reading)
     return r;
 }
 
+/* What names the family: "Llama" of LlamaForCausalLM and of LlamaModel. */
+static void class_stem(const char *name, char stem[STEM_BYTES])
+{
+    static const char *const endings[] = {"For", "LMHead", "Model"};
+    size_t bytes = strnlen(name, STEM_BYTES - 1);
+
+    for (size_t i = 0; i < COUNT_OF(endings); i++) {
+        const char *end = strstr(name, endings[i]);
+
+        if (end && end > name && (size_t)(end - name) < bytes)
+            bytes = (size_t)(end - name);
+    }
+    memcpy(stem, name, bytes);
+    stem[bytes] = '\0';
+}
+
+/* The family counts first, then the rest of the name. */
+static unsigned class_distance(const char *left, const char *right)
+{
+    char left_stem[STEM_BYTES], right_stem[STEM_BYTES];
+
+    class_stem(left, left_stem);
+    class_stem(right, right_stem);
+    return edit_distance(left_stem, right_stem) * STEM_BYTES + edit_distance(left, right);
+}
+
 static int unknown_class(struct hf_reading *reading, const char *name)
 {
     const char *closest = hf_classes[0].name, *end;
@@ -325,7 +354,7 @@ static int unknown_class(struct hf_reading *reading, const char *name)
 
     buf_init_fixed(&names, known, sizeof known);
     for (size_t i = 0; i < hf_class_count; i++) {
-        unsigned edits = edit_distance(name, hf_classes[i].name);
+        unsigned edits = class_distance(name, hf_classes[i].name);
 
         end = strstr(hf_classes[i].name, "ForCausalLM");
         buf_format(&names, "%s%.*s", i ? ", " : "",

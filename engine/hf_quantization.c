@@ -26,6 +26,9 @@ enum {
     ROWS_MAX = 1 << 30,
 };
 
+/* What stands before a key in messages. */
+#define PATH "quantization_config."
+
 struct hf_quantization {
     struct quant_tables *tables;
     uint32_t count;
@@ -246,6 +249,15 @@ static int resolve_i8(struct work *work, struct set *set)
     return resolve_bytes(work, set);
 }
 
+/* A word of the config; where it is missing *ret_text stays. */
+static int read_word(const struct work *work, const char *key, const char **ret_text)
+{
+    size_t bytes;
+    int r = json_get_string(work->config, PATH, key, ret_text, &bytes, work->fault);
+
+    return r < 0 ? r : 0;
+}
+
 /* [rows, columns] of what a scale serves: `list` or, without one, 128 x 128. */
 static int read_block(struct work *work, const json_t *list)
 {
@@ -313,14 +325,19 @@ static int configure_compressed(struct work *work)
 {
     static const char *const known[] = {"dense",         "float-quantized", "naive-quantized",
                                         "int-quantized", "pack-quantized",  "mixed-precision"};
-    const char *format = json_string_value(json_object_get(work->config, "format"));
-    const json_t *group, *groups = json_object_get(work->config, "config_groups");
-    const json_t *sparsity = json_object_get(work->config, "sparsity_config");
-    const char *sparse = json_string_value(json_object_get(sparsity, "format"));
-    bool found = !format;
-    const char *name;
-    int r = read_block(work, NULL);
+    json_t *group, *groups = NULL, *sparsity = NULL;
+    const char *format = NULL, *name, *sparse;
+    bool found;
+    int r = read_word(work, "format", &format);
 
+    if (r == 0)
+        r = json_get_object(work->config, PATH, "config_groups", &groups, work->fault);
+    if (r >= 0)
+        r = json_get_object(work->config, PATH, "sparsity_config", &sparsity, work->fault);
+    if (r < 0)
+        return r;
+    sparse = json_string_value(json_object_get(sparsity, "format"));
+    found = !format;
     for (size_t i = 0; format && i < sizeof known / sizeof *known; i++)
         found = found || strcmp(format, known[i]) == 0;
     if (!found)
@@ -331,7 +348,8 @@ static int configure_compressed(struct work *work)
     if (sparse && strcmp(sparse, "dense") != 0)
         return fault_set(work->fault, E_UNSUPPORTED,
                          "quantization_config: the sparse format \"%.60s\" is not read", sparse);
-    json_object_foreach((json_t *)groups, name, group)
+    r = read_block(work, NULL);
+    json_object_foreach(groups, name, group)
     {
         const json_t *block = json_object_get(json_object_get(group, "weights"), "block_structure");
 
@@ -393,18 +411,10 @@ static int resolve_awq(struct work *work, struct set *set)
     return r < 0 ? r : resolve_grouped(work, set);
 }
 
-/* A word of the config, or what stands for it there when it is missing. */
-static const char *word(const struct work *work, const char *key, const char *otherwise)
-{
-    const char *text = json_string_value(json_object_get(work->config, key));
-
-    return text ? text : otherwise;
-}
-
 static int read_bits_and_group(struct work *work)
 {
     int64_t bits = 4;
-    int r = json_get_int(work->config, "quantization_config.", "bits", 1, 64, &bits, work->fault);
+    int r = json_get_int(work->config, PATH, "bits", 1, 64, &bits, work->fault);
 
     if (r < 0)
         return r;
@@ -413,8 +423,7 @@ static int read_bits_and_group(struct work *work)
                          "quantization_config: %s of %lld bits is not read, only of 4",
                          work->method->name, (long long)bits);
     work->group = 128;
-    r = json_get_int(work->config, "quantization_config.", "group_size", -1, ROWS_MAX, &work->group,
-                     work->fault);
+    r = json_get_int(work->config, PATH, "group_size", -1, ROWS_MAX, &work->group, work->fault);
     if (r >= 0 && work->group == 0)
         return fault_set(work->fault, E_INVALID, "quantization_config: 'group_size' is 0");
     return r < 0 ? r : 0;
@@ -422,8 +431,11 @@ static int read_bits_and_group(struct work *work)
 
 static int configure_gptq(struct work *work)
 {
-    const char *format = word(work, "checkpoint_format", "gptq");
+    const char *format = "gptq";
+    int r = read_word(work, "checkpoint_format", &format);
 
+    if (r < 0)
+        return r;
     if (strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
         return fault_set(
             work->fault, E_UNSUPPORTED,
@@ -436,8 +448,11 @@ static int configure_gptq(struct work *work)
 
 static int configure_awq(struct work *work)
 {
-    const char *version = word(work, "version", "gemm");
+    const char *version = "gemm";
+    int r = read_word(work, "version", &version);
 
+    if (r < 0)
+        return r;
     if (strcmp(version, "gemm") != 0 && strcmp(version, "GEMM") != 0)
         return fault_set(work->fault, E_UNSUPPORTED,
                          "quantization_config: AWQ's version \"%.60s\" is not read, only gemm",
@@ -502,8 +517,14 @@ static const struct method methods[] = {
 
 static int find_method(struct work *work)
 {
-    const char *name = word(work, "quant_method", "");
+    const char *name = "";
     char list[96] = "";
+    int r = read_word(work, "quant_method", &name);
+
+    if (r < 0)
+        return r;
+    if (!*name)
+        return fault_set(work->fault, E_INVALID, "'" PATH "quant_method' is missing");
 
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         size_t used = strlen(list);
@@ -616,16 +637,18 @@ int hf_quantization_apply(const char *config, size_t bytes, struct stored_tensor
                           struct fault *fault)
 {
     struct work work = {.tensors = tensors, .count = *count, .fault = fault};
-    json_t *root;
-    int r = 0;
+    json_t *root, *own = NULL;
+    int r;
 
     if (json_parse(config, bytes, &root, NULL) < 0)
         return 0; /* whoever reads the sizes tells what is wrong with it */
-    work.config = json_object_get(root, "quantization_config");
-    if (!work.config || json_is_null(work.config)) {
+    r = json_is_object(root) ? json_get_object(root, "", "quantization_config", &own, fault) : 0;
+    if (r <= 0) {
         json_decref(root);
-        return 0;
+        return r;
     }
+    r = 0;
+    work.config = own;
     work.made = calloc(1, sizeof *work.made);
     if (!work.made)
         r = fault_set(fault, E_MEMORY, "out of memory for the tables of weights");

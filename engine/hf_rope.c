@@ -120,16 +120,18 @@ static int read_factors(const struct rope_reading *rope, const char *key, uint32
     if (r < 0)
         return r;
     if (r == 0)
-        return hf_refuse(rope->reading, E_INVALID, key, "is missing");
+        return fault_field(rope->reading->fault, E_INVALID, key, "'%s%s' is missing", rope->path,
+                           key);
     if (json_array_size(list) != wanted)
         return fault_field(rope->reading->fault, E_INVALID, key,
-                           "'%s' must have %u factors, one for each pair that rotates", key,
-                           wanted);
+                           "'%s%s' must have %u factors, one for each pair that rotates",
+                           rope->path, key, wanted);
     for (uint32_t i = 0; i < wanted; i++) {
         double value = json_number_value(json_array_get(list, i));
 
         if (!(value > 0 && value < 1e9))
-            return hf_refuse(rope->reading, E_INVALID, key, "must hold positive numbers");
+            return fault_field(rope->reading->fault, E_INVALID, key,
+                               "'%s%s' must hold positive numbers", rope->path, key);
         factors[i] = (float)value;
     }
     *ret_count = wanted;

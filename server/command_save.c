@@ -12,9 +12,10 @@ int command_save(const struct config *config, struct fault *fault)
     struct progress progress;
     int r;
 
-    if (!*config->random_weights)
-        return fault_field(fault, E_INVALID, "random_weights",
-                           "--random-weights SHAPE is missing: it says what is to be saved");
+    if (!*config->random_weights) { /* the command line is wrong */
+        fprintf(stderr, "weft: --random-weights SHAPE is missing: it says what is to be saved\n");
+        return EXIT_USAGE;
+    }
     progress_init(&progress, false);
     report = progress_engine(&progress);
     r = model_save(config->random_weights, config->operands[0], 0, &report, fault);

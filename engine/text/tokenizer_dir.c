@@ -208,7 +208,13 @@ static int read_ends(struct tokenizer *tokenizer, const char *folder, struct fau
 
 /* ---- opening ---- */
 
-/* Each opens the tokenizer of one file, `name` in the folder: 1; 0 when there is no such file. */
+/* Each opens the tokenizer of one file, `name` in the folder: 1; 0 when there is no such file.
+ * Every fault names the file, once. */
+
+static int opened(int r, const char *folder, const char *name, struct fault *fault)
+{
+    return r < 0 ? fault_prefix(fault, "%s/%s", folder, name) : 1;
+}
 
 static int open_json(const char *folder, const char *name, json_t *config,
                      struct tokenizer **ret_tokenizer, struct fault *fault)
@@ -222,7 +228,7 @@ static int open_json(const char *folder, const char *name, json_t *config,
     if (r == 0)
         r = tokenizer_open_json(tree, ret_tokenizer, fault);
     json_decref(tree);
-    return r < 0 ? r : 1;
+    return opened(r, folder, name, fault);
 }
 
 static int open_tekken(const char *folder, const char *name, json_t *config,
@@ -236,7 +242,7 @@ static int open_tekken(const char *folder, const char *name, json_t *config,
         return r;
     r = tokenizer_open_tekken(tree, ret_tokenizer, fault);
     json_decref(tree);
-    return r < 0 ? r : 1;
+    return opened(r, folder, name, fault);
 }
 
 static int open_model(const char *folder, const char *name, json_t *config,
@@ -252,7 +258,7 @@ static int open_model(const char *folder, const char *name, json_t *config,
             ? tokenizer_open_tiktoken(text, bytes, config, ret_tokenizer, fault)
             : tokenizer_open_sentencepiece(text, bytes, ret_tokenizer, fault);
     free(text);
-    return r < 0 ? r : 1;
+    return opened(r, folder, name, fault);
 }
 
 /* The first name of that ending, in the order of names. */
@@ -346,7 +352,7 @@ static int open_vocabulary(const char *folder, const char *name, json_t *config,
     if (r == 0)
         set_affix(&(*ret_tokenizer)->before, json_object_get(config, "add_bos_token"),
                   named_token(*ret_tokenizer, config, "bos_token"));
-    r = r < 0 ? r : 1;
+    r = opened(r, folder, name, fault);
 out:
     free(text);
     json_decref(tree);
@@ -371,8 +377,6 @@ static int open_any(const char *folder, json_t *config, struct tokenizer **ret_t
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int r = rows[i].open(folder, rows[i].name, config, ret_tokenizer, fault);
 
-        if (r < 0)
-            (void)fault_prefix(fault, "%s/%s", folder, rows[i].name);
         if (r != 0)
             return r;
     }

@@ -144,12 +144,36 @@ def test_no_tokenizer():
         served_ids(server)
 
 
-def test_a_broken_tokenizer_is_named(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "tokenizer.json",
+            '{"model": {"vocab": {"a": 0}, "merges": ["a a"]}}',
+            "merge 0 does not join two tokens to a third",
+        ),
+        ("tokenizer.json", "{", "line 1: string or '}' expected near end of file"),
+        ("tekken.json", "[", "line 1: ']' expected near end of file"),
+        ("tokenizer.model", "\x00", None),
+        ("own.tiktoken", "YQ== 0\nYQ== 1\n", None),
+        ("vocab.json", "{", "line 1: string or '}' expected near end of file"),
+    ],
+)
+def test_a_broken_tokenizer_is_named_once(folder, tmp_path, name, text, message):
     made = tmp_path / "broken"
     shutil.copytree(folder, made)
-    (made / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}, "merges": ["a a"]}}')
+    (made / "tokenizer.json").unlink()
+    (made / "merges.txt").write_text("")
+    (made / name).write_text(text)
     done = subprocess.run(
-        [BINARY, "serve", "--model", made], capture_output=True, check=False, text=True
+        [BINARY, "tokenize", "--model", made],
+        input="",
+        capture_output=True,
+        check=False,
+        text=True,
     )
     assert done.returncode == 1
-    assert "tokenizer.json: merge 0 does not join" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"weft: {made}/{name}")
+    assert last.count(name) == 1
+    assert message is None or last.removeprefix(f"weft: {made}/{name}")[2:] == message

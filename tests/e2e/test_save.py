@@ -257,3 +257,16 @@ def test_mixture_saved_is_the_same_model(tmp_path, name):
             assert status == 200, data
             answers.append(json.loads(data)["choices"][0]["token_ids"])
     assert answers[0] == answers[1] and len(answers[0]) == 24
+
+
+def test_a_missing_option_is_a_wrong_command_line(tmp_path):
+    done = subprocess.run(
+        [BINARY, "save", tmp_path / "model"],
+        capture_output=True,
+        env=environment(),
+        text=True,
+        check=False,
+    )
+    message = "weft: --random-weights SHAPE is missing: it says what is to be saved\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+    assert list(tmp_path.iterdir()) == []

@@ -188,7 +188,8 @@ static void refuses_by_the_key(void **state)
     refuses(",\"hidden_size\":-64", E_INVALID, "hidden_size");
     refuses(",\"hidden_size\":64.5", E_INVALID, "hidden_size");
     refuses(",\"hidden_size\":1000000", E_INVALID, "hidden_size");
-    refuses(",\"hidden_size\":66", E_INVALID, "head_dim"); /* no multiple of the heads */
+    refuses(",\"hidden_size\":66", E_INVALID,
+            "'head_dim' is missing, and the number of heads does not divide the width");
     refuses(",\"num_hidden_layers\":100000", E_INVALID, "num_hidden_layers");
     refuses(",\"vocab_size\":4294967297", E_INVALID, "vocab_size");
     refuses(",\"max_position_embeddings\":true", E_INVALID, "max_position_embeddings");
@@ -200,7 +201,8 @@ static void refuses_by_the_key(void **state)
     refuses(",\"tie_word_embeddings\":1", E_INVALID, "tie_word_embeddings");
     refuses(",\"eos_token_id\":\"</s>\"", E_INVALID, "eos_token_id");
     refuses(",\"rope_scaling\":7", E_INVALID, "rope_scaling");
-    refuses(",\"rope_scaling\":{\"type\":\"linear\"}", E_INVALID, "factor");
+    refuses(",\"rope_scaling\":{\"type\":\"linear\"}", E_INVALID,
+            "'rope_scaling.factor' is missing");
     /* Not 0, but 0 as a float. */
     refuses(",\"rms_norm_eps\":1e-300", E_INVALID, "rms_norm_eps");
     refuses(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":1e-300}", E_INVALID, "factor");
@@ -209,7 +211,7 @@ static void refuses_by_the_key(void **state)
             E_INVALID, "high_freq_factor");
     refuses(",\"rope_scaling\":{\"rope_type\":\"ntk\",\"factor\":8}", E_UNSUPPORTED, "ntk");
     refuses(",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1,1]}", E_INVALID,
-            "short_factor");
+            "'rope_scaling.short_factor' must have 8 factors");
     refuses(",\"torch_dtype\":\"float8_e4m3fn\"", E_UNSUPPORTED, "torch_dtype");
     refuses(",\"hidden_act\":\"mish\"", E_UNSUPPORTED, "hidden_act");
     refuses(",\"attention_bias\":1", E_INVALID, "attention_bias");
@@ -234,6 +236,33 @@ static void refuses_other_documents(void **state)
     assert_non_null(strstr(fault.message, ", BertModel")); /* the last of all */
     assert_int_equal(read_more("GemmaTwoForCausalLM", "", &config, &fault), E_UNSUPPORTED);
     assert_non_null(strstr(fault.message, "the closest is Gemma2ForCausalLM"));
+}
+
+/* By the family, whatever else the class is made for. */
+static void names_the_closest_family(void **state)
+{
+    static const char *const names[][2] = {
+        {"LlamaModel", "LlamaForCausalLM"},
+        {"llama", "LlamaForCausalLM"},
+        {"LlamaForSequenceClassification", "LlamaForCausalLM"},
+        {"Qwen3Model", "Qwen3ForCausalLM"},
+        {"Qwen3_5ForConditionalGeneration", "Qwen3ForCausalLM"},
+        {"GPT2Model", "GPT2LMHeadModel"},
+        {"ChatGlmForConditionalGeneration", "ChatGLMForConditionalGeneration"},
+        {"Gemma3nForConditionalGeneration", "Gemma3ForConditionalGeneration"},
+    };
+    struct hf_config config;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct fault fault = {0};
+        char wanted[80];
+
+        snprintf(wanted, sizeof wanted, "(the closest is %s)", names[i][1]);
+        assert_int_equal(read_more(names[i][0], "", &config, &fault), E_UNSUPPORTED);
+        if (!strstr(fault.message, wanted))
+            fail_msg("\"%s\" lacks \"%s\"", fault.message, wanted);
+    }
 }
 
 static void every_shape_is_read(void **state)
@@ -296,9 +325,13 @@ static void survives_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_defaults_of_each_class),  cmocka_unit_test(reads_what_is_given),
-        cmocka_unit_test(scales_the_rotary_frequencies), cmocka_unit_test(refuses_by_the_key),
-        cmocka_unit_test(refuses_other_documents),       cmocka_unit_test(every_shape_is_read),
+        cmocka_unit_test(takes_defaults_of_each_class),
+        cmocka_unit_test(reads_what_is_given),
+        cmocka_unit_test(scales_the_rotary_frequencies),
+        cmocka_unit_test(refuses_by_the_key),
+        cmocka_unit_test(refuses_other_documents),
+        cmocka_unit_test(names_the_closest_family),
+        cmocka_unit_test(every_shape_is_read),
         cmocka_unit_test(survives_failing_allocations),
     };
 

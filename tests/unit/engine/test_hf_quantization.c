@@ -375,7 +375,19 @@ static void refuses_by_name(void **state)
     put_gptq(true, false);
     expect_refusal("{\"quant_method\":\"bitsandbytes\"}", E_UNSUPPORTED,
                    "\"bitsandbytes\" is not read; known ones are fp8, compressed-tensors, gptq");
-    expect_refusal("{}", E_UNSUPPORTED, "\"\" is not read");
+    expect_refusal("7", E_INVALID, "'quantization_config' must be an object, not an integer");
+    expect_refusal("{}", E_INVALID, "'quantization_config.quant_method' is missing");
+    expect_refusal("{\"quant_method\":7}", E_INVALID, "quant_method' must be a string");
+    expect_refusal("{\"quant_method\":\"gptq\",\"checkpoint_format\":2}", E_INVALID,
+                   "'quantization_config.checkpoint_format' must be a string");
+    expect_refusal("{\"quant_method\":\"awq\",\"version\":[]}", E_INVALID,
+                   "'quantization_config.version' must be a string");
+    expect_refusal("{\"quant_method\":\"compressed-tensors\",\"format\":1}", E_INVALID,
+                   "'quantization_config.format' must be a string");
+    expect_refusal("{\"quant_method\":\"compressed-tensors\",\"config_groups\":[]}", E_INVALID,
+                   "'quantization_config.config_groups' must be an object");
+    expect_refusal("{\"quant_method\":\"compressed-tensors\",\"sparsity_config\":\"x\"}", E_INVALID,
+                   "'quantization_config.sparsity_config' must be an object");
     expect_refusal("{\"quant_method\":\"gptq\",\"bits\":3}", E_UNSUPPORTED, "gptq of 3 bits");
     expect_refusal("{\"quant_method\":\"gptq\",\"group_size\":0}", E_INVALID, "group_size");
     expect_refusal("{\"quant_method\":\"gptq\",\"checkpoint_format\":\"marlin\"}", E_UNSUPPORTED,
