@@ -40,10 +40,10 @@ static int add_end_token(const json_t *value, struct generation_config *config, 
 {
     int64_t token;
 
-    if (!json_integral(value, &token))
+    if (!json_integral(value, &token) || token < 0)
         return fault_field(fault, E_INVALID, "eos_token_id",
                            "'eos_token_id' must be a token id or a list of them");
-    if (token >= 0 && token <= INT32_MAX && config->end_count < GENERATION_END_TOKENS_MAX)
+    if (token <= INT32_MAX && config->end_count < GENERATION_END_TOKENS_MAX)
         config->end_tokens[config->end_count++] = (int32_t)token;
     return 0;
 }

@@ -102,6 +102,8 @@ def test_end_tokens(folder):
     [
         ('{"temperature": "0.5"}', "'temperature' must be a number"),
         ('{"temperature": -1}', "'temperature'"),
+        ('{"eos_token_id": -1}', "'eos_token_id' must be a token id or a list of them"),
+        ('{"eos_token_id": [2, -1]}', "'eos_token_id' must be a token id or a list of them"),
         ('{"top_p": 1.5}', "'top_p'"),
         ('{"top_k": 1.5}', "'top_k'"),
         ('{"max_new_tokens": 0}', "'max_new_tokens'"),
