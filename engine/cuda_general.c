@@ -39,7 +39,7 @@ static bool fast_heads(const struct backend *b, const struct model *m)
 
 bool cuda_general_needed(const struct backend *b, const struct model *model)
 {
-    return b->options.general || !fast_heads(b, model) || model_check_plain(model, "", NULL) < 0;
+    return b->options.general || !fast_heads(b, model) || !model_is_plain(model);
 }
 
 int cuda_general_check(const struct model *model, struct fault *fault)

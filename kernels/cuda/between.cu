@@ -126,7 +126,7 @@ template <class T, int COUNT> __global__ void swiglu_groups(uint32_t ffn, const 
     for (int e = 0; e < COUNT; e++) {
         float g = to_float(gate.v[e]);
 
-        hidden.v[e] = from_float<T>(g / (1.0f + __expf(-g)) * to_float(up.v[e]));
+        hidden.v[e] = from_float<T>(saturated<T>(g / (1.0f + __expf(-g)) * to_float(up.v[e])));
     }
     reinterpret_cast<Group *>(x + (size_t)blockIdx.y * ffn)[i] = hidden;
 }

@@ -52,6 +52,18 @@ template <> __device__ __forceinline__ f16 from_float<f16>(float v)
     return __float2half(v);
 }
 
+constexpr float F16_MOST = 65504.0f;
+
+/* Within the type's range. */
+template <class T> __device__ __forceinline__ float saturated(float v)
+{
+    return v;
+}
+template <> __device__ __forceinline__ float saturated<f16>(float v)
+{
+    return fminf(fmaxf(v, -F16_MOST), F16_MOST);
+}
+
 /* Two neighbours in one register, the first one low. */
 template <class T> __device__ __forceinline__ uint32_t pack_pair(float low, float high);
 template <> __device__ __forceinline__ uint32_t pack_pair<bf16>(float low, float high)

@@ -11,8 +11,6 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/kv_store.cuh"
 
-constexpr float F16_MOST = 65504.0f;
-
 /* All that a kernel is given, by value. */
 struct Product {
     const uint8_t *weights;
@@ -35,16 +33,6 @@ struct Product {
     float *next_squares;
     struct cuda_qkv qkv;
 };
-
-/* Within the type's range. */
-template <class T> __device__ __forceinline__ float saturated(float v)
-{
-    return v;
-}
-template <> __device__ __forceinline__ float saturated<f16>(float v)
-{
-    return fminf(fmaxf(v, -F16_MOST), F16_MOST);
-}
 
 /* --- one warp's 16 outputs of a finished tile ---------------------------------------------- */
 
