@@ -4,6 +4,7 @@
  * Where the prompt has opened the model's reasoning, the answer is free to the end of it and the
  * constraint begins there; where the model may begin to reason by itself, the grammar has that as
  * its first part. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,6 +205,39 @@ static int place(struct draft *draft, struct request_constraint *to)
     return 0;
 }
 
+static const char *name_of(const struct draft *draft, size_t index)
+{
+    const json_t *tool = json_array_get(draft->tools, index);
+
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+/* Each part of the grammar is well-formed, and yet no answer is allowed. */
+static int nothing_fits(struct draft *draft)
+{
+    bool forced =
+        draft->tool_choice == TOOL_CHOICE_REQUIRED || draft->tool_choice == TOOL_CHOICE_NAMED;
+    enum answer_form_kind kind = forced ? FORM_FREE : draft->form.kind;
+    const char *form = draft->form.field;
+    size_t count = json_array_size(draft->tools), i = 0;
+    char field[64];
+
+    if (kind == FORM_SCHEMA)
+        return draft_fault(draft, E_INVALID, form, "'%s': no value at all fits the schema", form);
+    if (kind == FORM_REGEX)
+        return draft_fault(draft, E_INVALID, form,
+                           "'%s': no text at all fits the regular expression", form);
+    if (kind != FORM_FREE)
+        return E_INVALID;
+    while (draft->tool_name && i < count && strcmp(name_of(draft, i), draft->tool_name) != 0)
+        i++;
+    if (count > 1 && !draft->tool_name)
+        return draft_fault(draft, E_INVALID, "tools",
+                           "'tools': no arguments at all fit the schemas of their parameters");
+    (void)snprintf(field, sizeof field, "tools[%zu].function.parameters", i);
+    return draft_fault(draft, E_INVALID, field, "'%s': no arguments at all fit the schema", field);
+}
+
 static int compile(struct draft *draft, const struct buf *key)
 {
     struct constraint **to = &draft->request->constraint.constraint;
@@ -213,6 +247,8 @@ static int compile(struct draft *draft, const struct buf *key)
                         build, draft, to, &draft->fault);
     if (r == CONSTRAINTS_LATER)
         return OPENAI_LATER;
+    if (r == E_INVALID && !*draft->fault.field)
+        return nothing_fits(draft);
     if (r == E_TOO_LARGE) /* for good, and no matter of the body's size */
         r = draft->fault.code = E_INVALID;
     return r;
@@ -246,8 +282,6 @@ int draft_constrain(struct draft *draft)
     buf_fini(&key);
     if (r == 0)
         return place(draft, &draft->request->constraint);
-    if (r == E_INVALID && !*fault->field && draft->form.kind == FORM_SCHEMA)
-        return draft_fault(draft, r, field, "'%s': no value at all fits the schema", field);
     if (r < 0 && !*fault->field && r != E_MEMORY && r != E_FULL)
         return draft_fault(draft, r, field, "'%s': %s", field, fault->message);
     return r;

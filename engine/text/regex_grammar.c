@@ -494,6 +494,11 @@ int regex_grammar_open(const char *pattern, size_t bytes, struct grammar **ret_g
         goto out;
     }
     grammar_set_root(grammar, rule);
+    r = grammar_check(grammar, fault);
+    if (r == E_INVALID)
+        r = fault_set(fault, r, "No text at all fits the regular expression");
+    if (r < 0)
+        goto out;
     *ret_grammar = grammar;
     grammar = NULL;
 out:

@@ -194,6 +194,8 @@ static void test_other_servers_fields(void **state)
     bad("\"guided_json\":5", "guided_json", "schema");
     bad("\"guided_regex\":5", "guided_regex", "string");
     bad("\"guided_regex\":\"(?=a)\"", "guided_regex", "look-ahead");
+    bad("\"guided_regex\":\"[^\\\\x00-\\\\U0010ffff]\"", "guided_regex",
+        "no text at all fits the regular expression");
     bad("\"guided_choice\":[]", "guided_choice", "array");
     bad("\"guided_choice\":[\"a\",1]", "guided_choice[1]", "string");
     bad("\"grammar\":\"root ::= y\"", "grammar", "line 1, column 10");
@@ -306,6 +308,9 @@ static void test_strict_calls_that_may_come(void **state)
                "Text <|python_tag|> text");
 }
 
+#define NEVER(name) \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"parameters\":{\"not\":{}}}}"
+
 /* Not strict: what cannot be held to leaves the arguments any object. */
 static void test_schemas_of_functions(void **state)
 {
@@ -315,6 +320,14 @@ static void test_schemas_of_functions(void **state)
     bad("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"strict\":true,"
         "\"parameters\":{\"properties\":{\"a\":{\"if\":{}}}}}}]",
         "tools[0].function.parameters", "\"if\" at #/properties/a");
+    with_tools(",\"parameters\":{\"not\":{}}", ",\"tool_choice\":\"required\"", CALL_F, CALL_G);
+    bad("\"tools\":[" NEVER("g") "],\"tool_choice\":\"required\"", "tools[0].function.parameters",
+        "no arguments at all fit the schema");
+    bad("\"tools\":[" NEVER("f") "," NEVER("g") "],\"tool_choice\":{\"type\":\"function\","
+                                                "\"function\":{\"name\":\"g\"}}",
+        "tools[1].function.parameters", "no arguments at all fit the schema");
+    bad("\"tools\":[" NEVER("f") "," NEVER("g") "],\"tool_choice\":\"required\"", "tools",
+        "no arguments at all fit the schemas");
     context.tool_format = tool_format_find("glm45");
     assert_int_equal(open_constraints(64 << 20), 0);
     bad("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"strict\":true,"

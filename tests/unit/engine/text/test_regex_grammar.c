@@ -137,6 +137,7 @@ static void what_no_automaton_does_is_refused_by_name(void **state)
 {
     (void)state;
     expect_refused("a(?=b)", E_UNSUPPORTED, "character 2: look-ahead");
+    expect_refused("[^\\x00-\\U0010ffff]", E_INVALID, "No text at all fits");
     expect_refused("a(?!b)", E_UNSUPPORTED, "look-ahead");
     expect_refused("(?<=a)b", E_UNSUPPORTED, "look-behind");
     expect_refused("(?<!a)b", E_UNSUPPORTED, "look-behind");
