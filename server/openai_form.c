@@ -208,17 +208,21 @@ static int read_space(struct draft *draft, const json_t *object, const char *pat
                       const char *pattern)
 {
     const json_t *value = json_object_get(object, pattern);
-    char field[FIELD_BYTES];
+    char field[FIELD_BYTES], *asks = draft->form.space_field;
     bool none = false;
     int r = 0;
 
     (void)snprintf(field, sizeof field, "%s%s", path, pattern);
-    if (value && !json_is_null(value))
+    if (value && !json_is_null(value)) {
+        (void)snprintf(asks, sizeof draft->form.space_field, "%s", field);
         r = read_space_pattern(draft, field, value);
+    }
     if (r == 0 && *path)
         r = json_get_bool(object, path, "disable_any_whitespace", &none, &draft->fault);
-    if (none)
+    if (none) {
+        (void)snprintf(asks, sizeof draft->form.space_field, "%sdisable_any_whitespace", path);
         draft->form.space = SCHEMA_SPACE_NONE;
+    }
     return r < 0 ? r : 0;
 }
 
@@ -354,6 +358,7 @@ int draft_read_form(struct draft *draft)
         {"json_schema", FORM_SCHEMA},   {"grammar", FORM_GRAMMAR},
         {"regex", FORM_REGEX},          {"ebnf", FORM_GRAMMAR},
     };
+    const char *space = draft->form.space_field;
     int r = read_response_format(draft);
 
     if (r == 0)
@@ -362,5 +367,8 @@ int draft_read_form(struct draft *draft)
         r = read_keys(draft, draft->body, "", keys, sizeof keys / sizeof *keys);
     if (r == 0)
         r = read_space(draft, draft->body, "", "guided_whitespace_pattern");
+    if (r == 0 && *space && draft->form.kind != FORM_OBJECT && draft->form.kind != FORM_SCHEMA)
+        return draft_fault(draft, E_INVALID, space,
+                           "'%s' tells the white space of JSON, and no JSON is asked for", space);
     return r;
 }

@@ -44,6 +44,7 @@ struct answer_form {
     const json_t *value; /* the schema, text or array of texts; lent by the body or `owned` */
     json_t *owned;
     enum schema_space space;
+    char space_field[64]; /* that asks for `space`; "": none */
 };
 
 /* Which calls an answer may have or must have: openai_tools.c. */

@@ -234,6 +234,16 @@ static void test_white_space(void **state)
           "{\"n\": 1}");
     holds("\"structured_outputs\":{\"json\":" N_SCHEMA ",\"disable_any_whitespace\":true}",
           "{\"n\":1}", "{\"n\": 1}");
+    holds("\"structured_outputs\":{\"disable_any_whitespace\":true},\"guided_json\":" N_SCHEMA,
+          "{\"n\":1}", "{\"n\": 1}");
+    holds("\"structured_outputs\":{\"regex\":\"a\",\"disable_any_whitespace\":false}", "a", "b");
+    bad("\"structured_outputs\":{\"regex\":\"a\",\"disable_any_whitespace\":true}",
+        "structured_outputs.disable_any_whitespace", "JSON");
+    bad("\"structured_outputs\":{\"disable_any_whitespace\":true}",
+        "structured_outputs.disable_any_whitespace", "JSON");
+    bad("\"structured_outputs\":{\"choice\":[\"a\"],\"whitespace_pattern\":\" ?\"}",
+        "structured_outputs.whitespace_pattern", "JSON");
+    bad("\"guided_whitespace_pattern\":\" ?\"", "guided_whitespace_pattern", "JSON");
     bad("\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\"(\"}",
         "structured_outputs.whitespace_pattern", "not closed");
     bad("\"guided_json\":{},\"guided_whitespace_pattern\":\" +\"", "guided_whitespace_pattern",
