@@ -94,7 +94,7 @@ static int check_tool(struct draft *draft, const json_t *tools, size_t index)
     const json_t *tool = json_array_get(tools, index);
     const char *type = NULL;
     json_t *function = NULL;
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], field[FIELD_BYTES];
     size_t bytes = 0;
     int r;
 
@@ -117,10 +117,11 @@ static int check_tool(struct draft *draft, const json_t *tools, size_t index)
     if (r > 0)
         r = check_function(draft, function, path);
     for (size_t i = 0; r >= 0 && i < index; i++) {
-        if (strcmp(tool_name(json_array_get(tools, i)), tool_name(tool)) == 0)
-            return draft_fault(draft, E_INVALID, "tools",
-                               "'tools[%zu].function.name' is '%s' a second time", index,
-                               tool_name(tool));
+        if (strcmp(tool_name(json_array_get(tools, i)), tool_name(tool)) != 0)
+            continue;
+        (void)snprintf(field, sizeof field, "tools[%zu].function.name", index);
+        return draft_fault(draft, E_INVALID, field, "'%s' is '%s' a second time", field,
+                           tool_name(tool));
     }
     return r < 0 ? r : 0;
 }

@@ -127,7 +127,7 @@ def test_other_formats(start):
 
 @pytest.mark.parametrize("more,param", [
     ({"tools": [{}]}, "tools[0].function"),
-    ({"tools": [F, F]}, "tools"),
+    ({"tools": [F, F]}, "tools[1].function.name"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"tool_choice": {"type": "function", "function": {"name": "g"}}},

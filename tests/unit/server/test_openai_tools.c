@@ -115,7 +115,7 @@ static void test_wrong_tools(void **state)
     bad(TOOLS(FUNCTION("\"name\":\"a b\"")), "tools[0].function.name", "letters");
     snprintf(name, sizeof name, TOOLS(FUNCTION("\"name\":\"%065d\"")), 1);
     bad(name, "tools[0].function.name", "64 letters");
-    bad(TOOLS(F "," F), "tools", "'f' a second time");
+    bad(TOOLS(F "," F), "tools[1].function.name", "'f' a second time");
     bad(TOOLS(FUNCTION("\"name\":\"f\",\"description\":5")), "tools[0].function.description",
         "string");
     bad(TOOLS(FUNCTION("\"name\":\"f\",\"parameters\":[]")), "tools[0].function.parameters",
