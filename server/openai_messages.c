@@ -196,6 +196,8 @@ static int read_call(struct draft *draft, const json_t *call, const char *path, 
         return draft_fault(draft, E_INVALID, field, "'%s' must be an object", field);
     r = json_get_string(call, path, "id", &text, &bytes, &draft->fault);
     if (r >= 0)
+        r = json_get_string(call, path, "type", &text, &bytes, &draft->fault);
+    if (r >= 0)
         r = json_get_object(call, path, "function", &function, &draft->fault);
     if (r == 0)
         return draft_fault(draft, E_INVALID, field, "'%sfunction' is missing", path);
@@ -266,6 +268,20 @@ static int refuse_function_call(struct draft *draft, const json_t *message, cons
 
 /* --- messages --------------------------------------------------------------------------------- */
 
+/* Members that templates print; a value of another kind would be told the model as it is. */
+static int check_texts(struct draft *draft, const json_t *message, const char *path)
+{
+    static const char *const names[] = {"name", "tool_call_id", "refusal", "reasoning",
+                                        "reasoning_content"};
+    const char *text = NULL;
+    size_t bytes = 0;
+    int r = 0;
+
+    for (size_t i = 0; r >= 0 && i < sizeof names / sizeof *names; i++)
+        r = json_get_string(message, path, names[i], &text, &bytes, &draft->fault);
+    return r < 0 ? r : 0;
+}
+
 static int read_reasoning(struct draft *draft, json_t *message, const char *path)
 {
     const char *text = NULL;
@@ -296,6 +312,8 @@ static int read_message(struct draft *draft, const json_t *message, size_t index
     r = refuse_function_call(draft, message, path);
     if (r == 0)
         r = read_role(draft, message, path, traits, &role);
+    if (r == 0)
+        r = check_texts(draft, message, path);
     if (r == 0)
         r = read_content(draft, message, role, path, traits, &content);
     if (r < 0)

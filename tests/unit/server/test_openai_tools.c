@@ -285,7 +285,15 @@ static void test_wrong_messages(void **state)
     check_messages("{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
                    "\"arguments\":5}}]}",
                    "messages[0].tool_calls[0].function.arguments string");
+    check_messages("{\"role\":\"assistant\",\"tool_calls\":[{\"type\":5}]}",
+                   "messages[0].tool_calls[0].type string");
     check_messages("{\"role\":\"assistant\",\"reasoning\":5}", "messages[0].reasoning string");
+    check_messages("{\"role\":\"assistant\",\"reasoning\":5,\"reasoning_content\":\"r\"}",
+                   "messages[0].reasoning string");
+    check_messages("{\"role\":\"tool\",\"tool_call_id\":5,\"content\":\"r\"}",
+                   "messages[0].tool_call_id string");
+    check_messages("{\"role\":\"user\",\"name\":[],\"content\":\"r\"}", "messages[0].name string");
+    check_messages("{\"role\":\"assistant\",\"refusal\":5}", "messages[0].refusal string");
 }
 
 int main(void)
