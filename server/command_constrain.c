@@ -95,7 +95,9 @@ int command_constrain(const struct config *config, struct fault *fault)
     int r;
 
     if ((*config->schema != 0) + (*config->regex != 0) + (*config->grammar != 0) != 1) {
-        fprintf(stderr, "weft: Give one of --schema, --regex and --grammar\n");
+        fprintf(stderr,
+                "weft: Give one of --schema, --regex and --grammar; an empty --regex counts "
+                "as none ('()' is the expression of the empty text)\n");
         return EXIT_USAGE;
     }
     buf_init(&text, FILE_BYTES_MAX);

@@ -615,6 +615,12 @@ def test_constrain_by_a_regular_expression():
     assert "string" in answers[5]["error"]
 
 
+def test_constrain_to_the_empty_text():
+    answers, done = constrain(["", "a"], "--regex", "()")
+    assert done.returncode == 0
+    assert answers == [{"accept": True}, {"accept": False, "dead_at": 0}]
+
+
 def test_constrain_by_a_grammar(tmp_path):
     path = tmp_path / "list.gbnf"
     path.write_text('root ::= "[" root* "]"\n')
@@ -640,6 +646,7 @@ def test_constrain_refuses(tmp_path):
     path = tmp_path / "bad"
     assert_refused(weft("constrain"), 2, "--schema", "--regex", "--grammar")
     assert_refused(weft("constrain", "--regex", "a", "--schema", path), 2, "one of")
+    assert_refused(weft("constrain", "--regex", ""), 2, "empty --regex", "'()'")
     assert_refused(weft("constrain", "--schema", path), 1, str(path))
     assert_refused(weft("constrain", "--regex", r"(a)\1"), 2, "back-references")
     path.write_text('root ::= "a\n')
