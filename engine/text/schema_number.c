@@ -23,6 +23,7 @@ enum {
     WHOLE_DIGITS = 20, /* of a number that is not bounded on that side */
     DOUBLE_DIGITS = 15,
     DIVISOR_MAX = 1000000,
+    DECIMALS_MAX = 9,
     RESTS_MAX = 4096, /* states told apart by a remainder and a length */
     BOUNDS_MAX = 2,
     MULTIPLES_MAX = 8,
@@ -132,18 +133,22 @@ static int divisor_read(struct schema_compiler *compiler, const json_t *schema, 
 {
     struct decimal decimal;
     uint64_t divisor = 0;
-    bool fits = decimal_read(value, &decimal) && !decimal.negative && !decimal_is_zero(&decimal);
+    bool fits = decimal_read(value, &decimal);
 
-    if (fits && decimal.fraction_count <= 9 && decimal.whole_count <= 9) {
+    if (json_number_value(value) <= 0)
+        return schema_refuse(compiler, E_INVALID, schema, "multipleOf", "must be above 0");
+    if (json_number_value(value) < 1 && (!fits || decimal.fraction_count > DECIMALS_MAX))
+        return schema_refuse(compiler, E_UNSUPPORTED, schema, "multipleOf",
+                             "has more than %d decimals: smaller steps are not supported",
+                             DECIMALS_MAX);
+    if (fits && decimal.fraction_count <= DECIMALS_MAX && decimal.whole_count <= 9) {
         for (int i = 0; i < decimal.whole_count; i++)
             divisor = divisor * 10 + decimal.whole[i];
         for (int i = 0; i < decimal.fraction_count; i++)
             divisor = divisor * 10 + decimal.fraction[i];
-    } else if (fits) {
+    } else {
         divisor = DIVISOR_MAX + 1;
     }
-    if (!fits)
-        return schema_refuse(compiler, E_INVALID, schema, "multipleOf", "must be above 0");
     if (divisor > DIVISOR_MAX)
         return schema_refuse(compiler, E_UNSUPPORTED, schema, "multipleOf",
                              "is supported up to %d units of its last decimal", DIVISOR_MAX);
