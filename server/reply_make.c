@@ -31,6 +31,10 @@ static int read_stops(struct draft *draft, struct reply *reply)
     if (count > STOP_STRINGS_MAX)
         return draft_fault(draft, E_INVALID, field, "'stop' has %zu strings; at most %d are taken",
                            count, STOP_STRINGS_MAX);
+    if (count > 0 && !draft->context->tokenizer)
+        return draft_fault(draft, E_UNSUPPORTED, field,
+                           "'stop': this model has no tokenizer, so its answers have no text to "
+                           "stop at; 'stop_token_ids' are taken");
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
 

@@ -412,6 +412,22 @@ static void test_wrong_types_and_ranges(void **state)
         "The model `other` does not exist");
 }
 
+static void test_stop_without_a_tokenizer(void **state)
+{
+    struct request *request = NULL;
+    struct api_error error;
+    static const char no_strings[] = "{\"prompt\":[97],\"stop\":[],\"stop_token_ids\":[3]}";
+
+    (void)state;
+    context.tokenizer = NULL;
+    bad(OPENAI_COMPLETIONS, "{\"prompt\":[97],\"stop\":\"a\"}", 400, "stop", "no tokenizer");
+    bad(OPENAI_COMPLETIONS, "{\"prompt\":[97],\"stop\":[\"a\"]}", 400, "stop", "no tokenizer");
+    assert_int_equal(
+        parse_bytes(OPENAI_COMPLETIONS, no_strings, strlen(no_strings), &request, &error), 0);
+    request_free(request);
+    context.tokenizer = &plain_tokenizer;
+}
+
 static void test_wrong_prompts(void **state)
 {
     (void)state;
@@ -634,6 +650,7 @@ int main(void)
         cmocka_unit_test(test_max_tokens),
         cmocka_unit_test(test_wrong_json),
         cmocka_unit_test(test_wrong_types_and_ranges),
+        cmocka_unit_test(test_stop_without_a_tokenizer),
         cmocka_unit_test(test_wrong_prompts),
         cmocka_unit_test(test_unserved_constraints),
         cmocka_unit_test(test_long_prompts),
