@@ -211,7 +211,7 @@ def test_what_is_there_stays(tmp_path):
     assert_refused(done, 1, str(left), "remove it")
     done = weft("save", "--random-weights", "smollm2-135m", tmp_path / "no" / "where")
     assert_refused(done, 1, "No such file or directory")
-    assert_refused(weft("save", tmp_path / "x"), 1, "--random-weights")
+    assert_refused(weft("save", tmp_path / "x"), 2, "--random-weights")
     assert_refused(weft("save", "--random-weights", "smollm2-135m"), 2, "DIR")
     assert_refused(weft("save", "--random-weights", "none", tmp_path / "x"), 1, "'none'")
 

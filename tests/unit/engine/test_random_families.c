@@ -185,7 +185,7 @@ static void every_family_computes_and_loads_back(void **state)
         printf("left out: WEFT_GOLDENS names no folder of further configurations\n");
     }
     for (size_t i = 0; i < arch_table_count && goldens && *goldens; i++)
-        if (!covered[i])
+        if (!covered[i] && !(arch_table[i].flags & ARCH_ENCODER)) /* encoders draw no tokens */
             fail_msg("no configuration is of the architecture %s", arch_table[i].name);
     free(covered);
 }
