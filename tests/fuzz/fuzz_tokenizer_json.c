@@ -3,35 +3,23 @@
  * What opens must encode the input's last bytes, and some fixed ones, to ids below its count, whose
  * text is UTF-8. Corpus: tests/fuzz/corpus_tokenizer_json. */
 #include <stdint.h>
-#include <string.h>
 
 #include "engine/text/tokenizer_files.h"
 #include "tests/lib/fuzz_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TEXT_BYTES_MAX = 200 };
+static int open_file(const char *text, size_t bytes, struct tokenizer **ret_tokenizer)
+{
+    json_t *tree = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL);
+    int r = tree ? tokenizer_open_json(tree, ret_tokenizer, NULL) : E_INVALID;
+
+    json_decref(tree);
+    return r;
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char fixed[] =
-        " The  caf\xc3\xa9\xcc\x81 \xe4\xb8\xad 12345\n\n<s>\xf0\x9f\x98\x80 ##a</s>";
-    size_t bytes = size < TEXT_BYTES_MAX ? size : TEXT_BYTES_MAX;
-    struct tokenizer *tokenizer = NULL;
-    char *copy = malloc(size + 1);
-    json_t *tree;
-
-    if (!copy)
-        return 0;
-    memcpy(copy, data, size);
-    copy[size] = 0;
-    tree = json_loadb(copy, size, JSON_ALLOW_NUL, NULL);
-    if (tree && tokenizer_open_json(tree, &tokenizer, NULL) == 0) {
-        encode_and_decode(tokenizer, copy + size - bytes, bytes);
-        encode_and_decode(tokenizer, fixed, sizeof fixed - 1);
-    }
-    tokenizer_close(tokenizer);
-    json_decref(tree);
-    free(copy);
+    fuzz_tokenizer_file(data, size, open_file);
     return 0;
 }

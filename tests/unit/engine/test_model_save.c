@@ -15,6 +15,7 @@
 #include "config/base/json.h"
 #include "engine/model_save.h"
 #include "tests/lib/failing_malloc.h"
+#include "tests/lib/folder.h"
 
 enum { PATH_ROOM = 256 };
 
@@ -53,21 +54,6 @@ static uint32_t count_entries(const char *path)
         count++;
     closedir(folder);
     return count - 2; /* . and .. */
-}
-
-static void remove_folder(const char *path)
-{
-    char name[PATH_ROOM * 2];
-    const struct dirent *entry;
-    DIR *folder = opendir(path);
-
-    assert_non_null(folder);
-    while ((entry = readdir(folder)) != NULL) {
-        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        (void)unlink(name); /* . and .. stay */
-    }
-    closedir(folder);
-    assert_int_equal(rmdir(path), 0);
 }
 
 static void place_close(const struct place *place)

@@ -19,6 +19,7 @@
 #include "engine/model_save.h"
 #define RUNNER_TOKENS 24
 #include "tests/lib/engine_runner.h"
+#include "tests/lib/folder.h"
 
 enum { PATH_ROOM = 512, PROMPTS = 4, PROMPT_TOKENS = 6, DISTINCT_MIN = 4 };
 
@@ -109,21 +110,6 @@ static void check_same(const char *shape, const struct job made[PROMPTS],
 }
 
 /* --- the families -------------------------------------------------------------------------- */
-
-static void remove_folder(const char *path)
-{
-    char name[PATH_ROOM * 2];
-    const struct dirent *entry;
-    DIR *folder = opendir(path);
-
-    assert_non_null(folder);
-    while ((entry = readdir(folder)) != NULL) {
-        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        (void)unlink(name); /* . and .. stay */
-    }
-    closedir(folder);
-    assert_int_equal(rmdir(path), 0);
-}
 
 static void check_family(const char *shape, const char *temporary, bool *covered)
 {
